@@ -17,7 +17,7 @@ func TestControlPageHasTheIdsOfTests(t *testing.T) {
 		t.Fatal(err)
 	}
 	rows := map[string]string{}
-	row := regexp.MustCompile(`(?m)^\| ([AFWST]\d+) \|.*$`)
+	row := regexp.MustCompile(`(?m)^- ([AFWST]\d+): .*$`)
 	for _, m := range row.FindAllStringSubmatch(string(page), -1) {
 		rows[m[1]] = m[0]
 	}

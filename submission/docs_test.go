@@ -13,6 +13,9 @@ import (
 	"example.org/mta/internal/reply"
 )
 
+// explained is between a reply and its explanation.
+var explained = regexp.MustCompile("[`*]: ")
+
 // Each refusal has a row in the operator's page, word for word.
 func TestEachReplyIsDocumented(t *testing.T) {
 	page, err := os.ReadFile("../docs/submission.md")
@@ -21,8 +24,10 @@ func TestEachReplyIsDocumented(t *testing.T) {
 	}
 	var rows []string
 	for line := range strings.Lines(string(page)) {
-		if cell, ok := strings.CutPrefix(line, "| `"); ok {
-			cell, _, _ = strings.Cut(cell, " | ")
+		if cell, ok := strings.CutPrefix(strings.TrimSpace(line), "- `"); ok {
+			if why := explained.FindStringIndex(cell); why != nil {
+				cell = cell[:why[0]+1]
+			}
 			rows = append(rows, strings.NewReplacer("` *", "", "* `", " ", "*", "", "`", "").Replace(cell))
 		}
 	}

@@ -32,8 +32,8 @@ func newBounce(c *cli) *cobra.Command {
 
 const bounceTopHelp = `Count why mail bounced for good, in the accounting log of the last day: the most
 frequent replies, with their classes. Replies that differ in numbers and addresses only
-count as one; one of them is shown. The records are those of the types Bounce,
-Expiration and OOB (bounces that came back as mail).
+count as one. The records are those of the types Bounce, Expiration and OOB (bounces
+that came back as mail).
 
 'mta log --count-by' counts other records. Without a running relay the command reads
 the files.`

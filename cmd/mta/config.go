@@ -97,19 +97,15 @@ const checkHelp = `Check the configuration file and report every error with its 
 running relay is not affected.
 
 Anything that would keep the relay from starting on this machine is an error, with exit
-status 1: a directory or log file that it can't write, a key or certificate that is
-missing or unreadable, a user that doesn't exist, a listener, API or console on an
-address that the machine doesn't have. Ports in use are not tested: the running relay itself usually has them.
+status 1: a file, key or certificate that is missing or may not be used, a user that
+doesn't exist, an address that the machine doesn't have. Ports in use are not tested.
 
 Exit status 78: data are in a format that this version does not read. Run the check of a
 new version before an upgrade.
 
-A warning leaves the exit status at 0, or at 1 with --strict: a source whose address
-this machine doesn't have (it may appear later); a source, pool or tenant that nothing
-names; a pool of which all sources warm up; mail that expires before its second attempt;
-connections that delivery loses to listeners for lack of open files; a file of users or
-keys that is yet to be made; a damaged file in data_dir that was set aside; a certificate
-that has expired or expires within 14 days.
+A warning leaves the exit status at 0, or at 1 with --strict, such as for a source whose
+address this machine doesn't have yet, a pool of which all sources warm up, a damaged
+file that was set aside, or a certificate that expires within 14 days.
 
 Last, it prints how a relay that runs with the file differs from it, and what changes
 that: a reload, or a restart.
@@ -609,9 +605,9 @@ docs/moving-from-powermta.md has a table of all directives.`,
 	}, func(args []string) (*importer.Draft, error) { return powermta.Read(args[0]) })
 }
 
-const importPostfixHelp = `Read main.cf and master.cf in DIR, /etc/postfix by default,
-and the tables that they name. Tables in files below /etc/postfix are read in DIR, from
-their text source; tables on servers are not read. Postfix's programs are not called.
+const importPostfixHelp = `Read main.cf and master.cf in DIR, /etc/postfix by default, and the tables that they
+name. Tables in files below /etc/postfix are read in DIR, from their text source; tables
+on servers are not read.
 
 ` + importHelp
 

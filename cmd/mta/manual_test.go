@@ -155,11 +155,11 @@ func TestManualHasTheStates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, metric, _ := strings.Cut(string(metrics), "| `mta_recipients_by_state{state}` |")
+	_, metric, _ := strings.Cut(string(metrics), "- `mta_recipients_by_state{state}`: ")
 	metric, _, _ = strings.Cut(metric, "\n")
 	rows := 0
 	for _, s := range envelope.States {
-		if !strings.Contains(string(page), fmt.Sprintf("\n| `%s` | %s", s.State, s.Meaning)) {
+		if !strings.Contains(string(page), fmt.Sprintf("\n- `%s`: %s", s.State, s.Meaning)) {
 			t.Errorf("docs/cli.md lacks the state %s: %q", s.State, s.Meaning)
 		}
 		if !strings.Contains(metric, fmt.Sprintf("`%s`", s.State)) {
@@ -167,9 +167,9 @@ func TestManualHasTheStates(t *testing.T) {
 		}
 		rows++
 	}
-	_, table, _ := strings.Cut(string(page), "| state | meaning |\n| --- | --- |\n")
-	table, _, _ = strings.Cut(table, "\n\n")
-	if n := strings.Count(table+"\n", "\n"); n != rows {
+	_, list, _ := strings.Cut(string(page), fmt.Sprintf("\n- `%s`: ", envelope.States[0].State))
+	list, _, _ = strings.Cut(list, "\n\n")
+	if n := strings.Count(list+"\n", "\n"); n != rows {
 		t.Errorf("docs/cli.md has %d states, the program %d", n, rows)
 	}
 }

@@ -41,10 +41,9 @@ delivered meanwhile.
 An archive of everything or of a tenant also has the clients' idempotency keys: the
 other relay does not accept a repeated request twice.
 
-Recipients that are in delivery, or given up, are left out and counted. This relay
-delivers what is not held: to move mail, hold it first, and remove it with the receipt
-of the import. --remove, for held mail only (--state held), removes it here once the
-file is on the disk.`,
+Recipients that are in delivery, or given up, are left out and counted. To move mail,
+hold it first, and remove it with the receipt of the import. --remove, for held mail
+only (--state held), removes it here once the file is on the disk.`,
 		Example: `  mta queue export --tenant acme --to acme.tar
   mta queue export --state held | ssh new mta queue import --release --receipt - - | mta queue remove --receipt -`,
 		ValidArgsFunction: c.completeIDs,

@@ -106,15 +106,15 @@ func (r *reference) command(cmd *cobra.Command, level string) {
 		long = strings.ToUpper(cmd.Short[:1]) + cmd.Short[1:] + "."
 	}
 	paragraphs := strings.Split(long, "\n\n")
-	if slices.Contains(laboratory, name) {
-		paragraphs = append(paragraphs[:1], "The details are in its help.")
+	if at, brief := elsewhere[name]; brief {
+		paragraphs = append(paragraphs[:1], fmt.Sprintf("More: %s, and its help.", at))
 	}
 	for _, p := range paragraphs {
 		r.paragraph(p, cmd.Parent().Long)
 	}
 	if shown := r.shown[name]; shown != "" {
 		fmt.Fprintf(r, "%s\n\n", shown)
-	} else if example := firstExample(cmd.Example); example != "" && example != name {
+	} else if example := firstExample(cmd.Example); strings.Contains(example, " --") {
 		fmt.Fprintf(r, "```sh\n%s\n```\n\n", example)
 	}
 	delete(r.shown, name)
@@ -124,8 +124,27 @@ func (r *reference) command(cmd *cobra.Command, level string) {
 	}
 }
 
-// laboratory are commands whose page is their help: they try things out, and have formats and flags like programs.
-var laboratory = []string{"mta admission simulate", "mta bench", "mta demo", "mta warmup simulate"}
+// elsewhere are commands of which the page has the first paragraph and the flags, and the pages that have the rest.
+var elsewhere = map[string]string{
+	"mta admission simulate": "[admission.md](admission.md)",
+	"mta bench":              "[benchmarks.md](benchmarks.md)",
+	"mta bounce classify":    "[bounces.md](bounces.md#how-reports-are-read)",
+	"mta cluster":            "[cluster.md](cluster.md)",
+	"mta console":            "[console.md](console.md)",
+	"mta demo":               "[README](../README.md)",
+	"mta import":             "[moving.md](moving.md)",
+	"mta init":               "[first-mail.md](first-mail.md)",
+	"mta queue export":       "[backup.md](backup.md#moving-queued-mail)",
+	"mta queue import":       "[backup.md](backup.md#moving-queued-mail)",
+	"mta tls policy":         "[tls.md](tls.md#mta-sts)",
+	"mta user add":           "[submission.md](submission.md#logins)",
+	"mta warmup simulate":    "[warmup.md](warmup.md)",
+}
+
+// lab are commands of the laboratory, whose flags are only named.
+var lab = map[string]bool{
+	"mta admission simulate": true, "mta bench": true, "mta demo": true, "mta warmup simulate": true,
+}
 
 // firstExample is the first command line of an example, with the lines that go on with it.
 func firstExample(text string) string {
@@ -170,11 +189,12 @@ func (r *reference) flags(cmd *cobra.Command) {
 	var names []string
 	own, filters := "", ""
 	parent := cmd.Parent().CommandPath()
-	brief := slices.Contains(laboratory, cmd.CommandPath())
+	brief := lab[cmd.CommandPath()]
 	r.eachFlag(cmd, func(f *pflag.Flag) {
 		switch line := flagLine(f); {
 		case strings.HasSuffix(line, " on the page; 0: all\n"):
-		case r.uses[line] == 1 && !brief && !strings.Contains(cmd.Long, "--"+f.Name):
+		case r.uses[line] == 1 && !brief && !strings.Contains(cmd.Long, "--"+f.Name) &&
+			len(strings.Fields(f.Usage)) > plainWords:
 			own += line
 		case slices.Contains(common, f.Name):
 		case r.uses[line] > 1 && cmd.Parent().Runnable() && cmd.Parent().Flags().Lookup(f.Name) != nil:
@@ -192,14 +212,21 @@ func (r *reference) flags(cmd *cobra.Command) {
 	}
 }
 
+// flagLine describes a flag; its value stands where the help has no word for it.
 func flagLine(f *pflag.Flag) string {
 	value, usage := pflag.UnquoteUsage(f)
 	name := "--" + f.Name
 	if f.Shorthand != "" {
 		name = "-" + f.Shorthand + ", " + name
 	}
-	if value != "" && f.NoOptDefVal == "" {
+	if value != "" && f.NoOptDefVal == "" && !strings.Contains(usage, value) && !slices.Contains(plain, value) {
 		name += " " + value
 	}
 	return fmt.Sprintf("- `%s`: %s\n", name, usage)
 }
+
+// plainWords is the length of a help text that only repeats the name of its flag.
+const plainWords = 4
+
+// plain are kinds of values that need no word.
+var plain = []string{"int", "string", "duration"}

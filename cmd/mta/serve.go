@@ -30,16 +30,14 @@ immediately; nothing is lost, but mail in transit may be delivered twice. SIGHUP
 the configuration file and reopens the log file.
 
 Started by root with user = "..." in the configuration, it switches to that user and
-keeps only the right to bind ports below 1024. It never writes a core dump, which would
-contain secrets.
+keeps only the right to bind ports below 1024.
 
 Under systemd it is a Type=notify service, with its queue and rates in 'systemctl
 status', and takes sockets from socket units, named after its listeners (LISTEN_FDS).
-Exit code 78: another start would end the same way, since the configuration is missing,
-has an error, names a user whom the system does not have, or does not match the socket
-units; the data are in a format that this version does not read; a segment of the queue is
-missing; the relay may not use a file or directory; or, with MTA_REQUIRE_VOLUME=true as in
-the container image, data_dir is on no volume.`
+Exit code 78: another start would end the same way, since the configuration has an error
+or does not match the socket units; the data are in a format that this version does not
+read; a segment of the queue is missing; the relay may not use a file or directory; or,
+with MTA_REQUIRE_VOLUME=true as in the container image, data_dir is on no volume.`
 
 func newServe(c *cli) *cobra.Command {
 	return &cobra.Command{

@@ -313,11 +313,11 @@ func newDrain(c *cli) *cobra.Command {
 	w := statusWait{until: untilIdle}
 	cmd := &cobra.Command{
 		Use: "drain", Short: "take no new mail, and deliver what is queued",
-		Long: `Have the relay take no new mail and deliver what it has, until 'mta undrain' or a restart.
-/readyz answers 503. By SMTP, clients get 421 in place of a greeting, or before the next
-command outside of a transaction; a transaction under way is finished. By HTTP, requests
-with messages get 503; those about accepted mail are answered. Reports about mail that
-has left, at listeners with inbound, and mail that sendmail left are taken.
+		Long: `Have the relay take no new mail and deliver what it has, until 'mta undrain' or a
+restart. /readyz answers 503. By SMTP, clients get 421, after a transaction under way.
+By HTTP, requests with messages get 503; those about accepted mail are answered. Reports
+about mail that has left, at listeners with inbound, and mail that sendmail left are
+taken.
 
 --wait waits until nothing is in transit: what is left waits for its time or is held
 back, by an operator, sending hours, a warm-up or the pace of a campaign.

@@ -28,8 +28,7 @@ connections. Keys sort and filter it, explain, trace, suspend and resume; those 
 change something show the effect and ask first. Press ? for the keys.
 
 The screen is refreshed every two seconds, or less often if the relay takes long: it
-spends at most 2 % of the time on it. When the relay is gone, the screen shows the age
-of its figures and connects again.
+spends at most 2 % of the time on it.
 
 --once prints one screen as text, and --json its data; neither needs a terminal.`
 
@@ -161,8 +160,7 @@ relay's lines or < for the host's; a heading names the host when the conversatio
 changes.
 
 --site and --source select connections; --tenant and --recipient select transactions,
-without lines outside of them. All given filters must match. Commands are shown a moment
-before they are sent.
+without lines outside of them. All given filters must match.
 
 --clients shows sessions of clients instead, --listener and --client those of one
 listener, address or network, without the content of messages.

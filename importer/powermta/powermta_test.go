@@ -97,11 +97,11 @@ func TestSamplesUseTheDirectives(t *testing.T) {
 	}
 	n := 0
 	for line := range strings.Lines(string(page)) {
-		cell, ok := strings.CutPrefix(line, "| `")
+		cell, ok := strings.CutPrefix(line, "- `")
 		if !ok {
 			continue
 		}
-		cell, _, _ = strings.Cut(cell, " | ")
+		cell, _, _ = strings.Cut(cell, "`: ")
 		for _, name := range strings.Split(strings.ReplaceAll(cell, "`", ""), ", ") {
 			if n++; !used[strings.Trim(name, "<> ")] {
 				t.Errorf("no sample uses %s", name)
@@ -109,7 +109,7 @@ func TestSamplesUseTheDirectives(t *testing.T) {
 		}
 	}
 	if n < 60 {
-		t.Errorf("the table has %d directives", n)
+		t.Errorf("the list has %d directives", n)
 	}
 }
 

@@ -48,7 +48,7 @@ func TestTheManualNamesEveryField(t *testing.T) {
 	_, table, _ := strings.Cut(text, "## Fields")
 	table, _, _ = strings.Cut(table, "\n## ")
 	var named []string
-	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z_.]+)` \\|").FindAllStringSubmatch(strings.ReplaceAll(table, "`from`, `to` |", "`from` |\n| `to` |"), -1) {
+	for _, m := range regexp.MustCompile("(?m)^- `([a-z_.]+)`:").FindAllStringSubmatch(strings.ReplaceAll(table, "`from`, `to`:", "`from`:\n- `to`:"), -1) {
 		named = append(named, m[1])
 	}
 	slices.Sort(named)

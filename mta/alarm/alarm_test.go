@@ -173,7 +173,7 @@ func TestAlarmsAreInTheManual(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range names {
-		if !strings.Contains(string(manual), "\n| `"+name+"` | ") {
+		if !strings.Contains(string(manual), "\n- `"+name+"`: ") {
 			t.Errorf("docs/accounting.md lacks %s", name)
 		}
 	}

@@ -35,12 +35,11 @@ type API struct {
 	Compat []string `conf:"compat" oneof:"sendgrid resend"`
 
 	// Octets of a request's body, decompressed; larger ones get a 413. All requests under way hold at most eight times
-	// as much memory (of the largest `max_request`); further ones get a 503.
+	// as much memory; further ones get a 503.
 	MaxRequest Size `conf:"max_request" default:"50MiB" min:"1KiB" max:"1GiB"`
 	// At a time. When all are in use, a new connection takes the place of one of a client (an IPv4 address or IPv6 /64)
-	// that has more and no request with a valid key under way; else of one that has never brought a request, else of
-	// one without a valid key, else of an idle one, each time the oldest, a second old at least. If there is none, it
-	// gets a 503.
+	// that has more and no request with a valid key under way; else of one without a request, else without a valid key,
+	// else of an idle one. If there is none, it gets a 503.
 	MaxConnections int `conf:"max_connections" default:"1000" min:"1"`
 
 	// As in a [listener](#listener-name): fields that are removed.

@@ -27,8 +27,8 @@ type Users struct {
 // The API keys of tenants. [`mta key`](cli.md#mta-key) changes the file, with immediate effect.
 type Keys struct {
 	block
-	// The keys file. The relay's user must be able to read it, and to write it and its directory if keys should be
-	// managed through the [control API](cli.md).
+	// The keys file. The relay's user must be able to read it, and to write it and its directory for changes through
+	// the control API.
 	File string `conf:"file"`
 }
 

@@ -24,12 +24,12 @@ type Checks struct {
 	Domains []string `conf:"domains" check:"hostname"`
 	// The domain in MAIL FROM, if all mail has the same, such as `"bounce.example.com"`. Default: that in From.
 	MailFrom string `conf:"mail_from" check:"hostname"`
-	// DNS block lists of addresses, such as `["zen.spamhaus.org"]`. Read the terms of a list first: many refuse to
-	// answer the resolvers of large networks.
+	// DNS block lists of addresses, such as `["zen.spamhaus.org"]`. Many refuse to answer the resolvers of large
+	// networks.
 	DNSLists []string `conf:"dns_lists" check:"hostname"`
 	// A source whose address is on one of `dns_lists`: `"alarm"`; or `"pause"` it, too: its mail leaves from the others
-	// of its pools, of which none loses its last one. The relay then checks each hour, with `daily`, and resumes the
-	// source within two hours after the list has taken the address off.
+	// of its pools, of which none loses its last one. With `daily`, the relay then checks each hour, and resumes the
+	// source.
 	Listed string `conf:"listed" default:"alarm" oneof:"alarm pause"`
 	// A source that half of the receiving networks (/24, /48), and five or more, block as one of spam within an hour,
 	// while they take mail of others (if its pools have others): `"alarm"` (`sources`); or `"pause"` it for four

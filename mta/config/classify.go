@@ -15,9 +15,8 @@ import (
 // Classify gives a class to replies.
 //
 // A [class](bounces.md#classes) for replies that the built-in rules do not know, or know otherwise. The first matching
-// block applies, then the built-in rules. All conditions of a block must hold; of `words` and `pattern`, one must be in
-// the reply. `mta bounce unknown` shows the replies that no rule knows, and `mta bounce classify --reply` tries a
-// block.
+// block applies, then the built-in rules. All conditions of a block must hold; of `words` and `pattern`, one must be
+// in the reply. `mta bounce classify --reply` tries a block.
 //
 //	classify "example-full" {
 //	  class    = "QuotaIssues"
@@ -139,8 +138,7 @@ func (k checker) classifies() {
 //
 // The effect of a refusal on other mail, beyond its own recipient. The first matching rule applies: those of the file
 // in their order, then the built-in ones. A rule with the name of a built-in one replaces it; a rule without an action
-// has no effect and stops the search. Further refusals never extend `suspend` and `fewer`; `mta sites` shows what is in
-// force.
+// stops the search. Further refusals never extend `suspend` and `fewer`.
 //
 // A rule with `rate`, `rate_factor` or `connections` **slows** the site down: mail goes on within these limits. After
 // `slow` without another such refusal they double, then again every fifth of that time, and after eight doublings the
@@ -150,9 +148,8 @@ func (k checker) classifies() {
 // `yahoo-deferred`, `orange-rate`, `apple-rate`, `comcast-rate`, `gmx-rate`, `mail.ru-rate`, `mimecast-rate`,
 // `proofpoint-rate`, `blocked`, `too-many-connections`, `rate`, `busy`, `greeting-timeout`.
 //
-// They depend on the [class](bounces.md#classes) of a reply: a block of the source (`blocked`, 15 minutes, at any
-// site), too much mail, too many connections. A block counts as one whatever its code: `554 IP address is blacklisted`
-// bounces no further mail.
+// They depend on the [class](bounces.md#classes) of a reply: a block of the source, whatever its code (`blocked`, 15
+// minutes, at any site), too much mail, too many connections.
 //
 //	backoff "example-too-fast" {
 //	  provider  = "example"
@@ -190,7 +187,7 @@ type Backoff struct {
 	// How long `rate`, `rate_factor` and `connections` apply after the last refusal, before they double.
 	Slow time.Duration `conf:"slow" default:"10m" min:"10s" max:"1d"`
 	// Suspend or slow down the site only for the refused source. Its mail waits, and uses no other source of the pool,
-	// which the provider would soon block, too. To move the mail anyway, remove the source from its pool and reload.
+	// which the provider would soon block, too.
 	BySource bool `conf:"by_source"`
 	// The number of refusals of a source by a site, up to 1,000, within a time: `"3/h"` applies the rule to the third
 	// within an hour. Others go on to the next rules. Default: each refusal.

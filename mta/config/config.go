@@ -30,8 +30,8 @@ const (
 type Config struct {
 	block
 
-	// The relay's name: in Received and Message-ID, in greetings, and to other hosts unless a source has its own name.
-	// It must resolve to this machine in the DNS, or remote hosts will distrust its mail. Default: the machine's name.
+	// The relay's name: in Received and Message-ID, in greetings, and to other hosts unless a source has its own. It
+	// must resolve to this machine in the DNS. Default: the machine's name.
 	Hostname string `conf:"hostname" reload:"restart"`
 	// The directory of the queue. Only one relay at a time can use it.
 	DataDir string `conf:"data_dir" default:"./mta-data" reload:"restart"`
@@ -40,9 +40,9 @@ type Config struct {
 	Postmaster string `conf:"postmaster"`
 	// Identifies this relay's accounting records. Default: `hostname`.
 	NodeID string `conf:"nodeid" reload:"restart"`
-	// The user that the relay runs as when root starts it: it drops all privileges except binding to ports below 1024,
-	// before it opens any file. Its files (`data_dir`, keys, users file, this file) must belong to this user or be
-	// readable by it. Without this setting a relay started by root stays root, and logs it. Default: the starting user.
+	// The user that the relay runs as when root starts it, with no privilege except binding to ports below 1024. Its
+	// files (`data_dir`, keys, users file, this file) must belong to this user or be readable by it. Without this
+	// setting a relay started by root stays root, and logs it. Default: the starting user.
 	User string `conf:"user" reload:"restart"`
 	// Who finishes an [upgrade](upgrade.md): `manual`: an operator, with `mta upgrade finish`; `auto`: the relay, after
 	// running for a day.
@@ -141,8 +141,8 @@ type Listener struct {
 
 	// One or more of `"ip:port"`; `":25"` is port 25 on all addresses of the machine. Default: `["127.0.0.1:2525"]`.
 	Address []string `conf:"address" check:"listen"`
-	// The networks whose machines may send through the relay. The relay refuses every recipient from all others.
-	// `0.0.0.0/0` is an error: no single line makes an open relay.
+	// The networks whose machines may send through the relay. `0.0.0.0/0` is an error: no single line makes an open
+	// relay.
 	RelayFrom []netip.Prefix `conf:"relay_from" default:"127.0.0.0/8 ::1/128"`
 	// Load balancers and similar proxies whose connections begin with a PROXY protocol header; the client address in
 	// the header then applies everywhere.
@@ -165,8 +165,8 @@ type Listener struct {
 	// The networks whose clients' `pool_header`, `campaign_header` and `envid_header` count. Those of users who have
 	// logged in always count.
 	HeadersFrom []netip.Prefix `conf:"headers_from"`
-	// Header fields that are removed from messages, such as `["Received", "X-Internal-*"]`: those of [your own
-	// applications](submission.md#removed-fields) that nobody else should see.
+	// Header fields that are [removed](submission.md#removed-fields) from messages, such as `["Received",
+	// "X-Internal-*"]`.
 	HeadersRemove []FieldPattern `conf:"headers_remove"`
 	// The `senders` of a tenant and of a user also apply to the addresses in the From field, not only to MAIL. A
 	// message without exactly one readable From field is then refused.
@@ -179,14 +179,13 @@ type Listener struct {
 
 	Bounds `conf:",inline"`
 
-	// The check before a recipient is accepted: none, or, with `"domain"`, whether its domain can accept mail
-	// ([submission.md](submission.md#verified-recipients)).
+	// With `"domain"`, recipients whose domain [can't accept mail](submission.md#verified-recipients) are refused.
 	VerifyRecipients string `conf:"verify_recipients" default:"off" oneof:"off domain"`
-	// Networks whose bare CR and LF become CRLF, such as programs on this machine. Add the hosts of applications that
-	// end lines in LF, which Postfix accepts ([submission.md](submission.md#line-ends-and-latin-1)).
+	// Networks whose [bare CR and LF](submission.md#line-ends-and-latin-1) become CRLF. Add the hosts of applications
+	// that end lines in LF.
 	NormaliseFrom []netip.Prefix `conf:"normalise_from" default:"127.0.0.0/8 ::1/128"`
-	// How far ahead, 3650d at most, a message may be scheduled by `X-Hold-For` and similar fields
-	// ([submission.md](submission.md#scheduled-mail)); with `"0s"` a message with such a field is refused.
+	// How far ahead, 3650d at most, a message may be [scheduled](submission.md#scheduled-mail); with `"0s"` a message
+	// with such a field is refused.
 	MaxHold time.Duration `conf:"max_hold" default:"7d" min:"0" max:"3650d"`
 }
 
@@ -227,8 +226,7 @@ type TLS struct {
 type Certificates struct {
 	// Files in PEM form, each with the chain of its certificate: `"cert.pem"`, or a list for several names or
 	// algorithms. A client gets the first that matches its requested name (SNI) and algorithms, otherwise the first of
-	// all. The relay rereads the files when they change; until certificate and key match, it keeps the previous pair,
-	// and logs it.
+	// all. The relay rereads the files when they change.
 	Certificate []string `conf:"certificate"`
 	// Files in PEM form, in the order of `certificate`.
 	Key []string `conf:"key"`
@@ -297,13 +295,12 @@ type Queue struct {
 	// `large_body`. When it is used up, clients get a 452.
 	IncomingMemory Size `conf:"incoming_memory" default:"256MiB" min:"1MiB"`
 	// Free disk space below which the relay accepts no mail: clients get a 452. `"0"` means twice `segment_size`. A
-	// message above `large_body` is refused, at MAIL if it declares its SIZE, unless its whole size leaves one and a
-	// half times that free.
+	// message above `large_body` is refused unless its whole size leaves one and a half times that free.
 	MinFree Size `conf:"min_free" default:"256MiB" min:"0"`
-	// Idempotency keys that are remembered, 1,000 to 16,000,000; each takes 40 octets of memory and about 200 on disk
-	// (more for a request of many messages). They are kept for a day, for scheduled mail until a day after its release,
-	// for [imported mail](backup.md#moving-queued-mail) (counted separately, up to as many) for 30 days. When there are
-	// more, the tenant with the most loses its oldest (`mta_queue_idempotency_keys_evicted_total`).
+	// Idempotency keys that are remembered, 1,000 to 16,000,000; each takes 40 octets of memory and about 200 on disk.
+	// They are kept for a day, for scheduled mail until a day after its release, for [imported
+	// mail](backup.md#moving-queued-mail) (counted separately, up to as many) for 30 days. When there are more, the
+	// tenant with the most loses its oldest.
 	IdempotencyKeys int `conf:"idempotency_keys" default:"1000000" min:"1000" max:"16000000"`
 }
 
@@ -345,7 +342,7 @@ type Delivery struct {
 	block
 	// Outgoing, at a time; a part is reserved for proven hosts ([delivery.md](delivery.md#places)). If the process
 	// limit on open files is too low for this and the `max_connections` of listeners and APIs, the highest of them are
-	// lowered to the same number; the log has a warning with the remedy, and `mta status` shows the limits in force.
+	// lowered to the same number, with a warning.
 	MaxConnections int `conf:"max_connections" default:"1000" min:"1" reload:"restart"`
 
 	// Messages from all sources to all sites together, evenly paced.
@@ -388,9 +385,8 @@ type Accounting struct {
 	KeepSize Size `conf:"keep_size" default:"10GiB" min:"0"`
 	// Finished files are compressed, to a seventh or so; or `"off"`, for programs that read no zstd.
 	Compress string `conf:"compress" default:"zstd" oneof:"zstd off"`
-	// Up to 16 names of header fields, such as `["Subject", "X-Order"]`: all records of a message repeat them in
-	// `headers`, decoded, the first of each name, up to 1 KiB each and 4 KiB together. A change applies to later
-	// messages.
+	// Up to 16 names of header fields, such as `["Subject", "X-Order"]`: all records of a message have them in
+	// `headers`, decoded, the first of each name, up to 1 KiB each and 4 KiB together.
 	Headers []string `conf:"headers"`
 }
 
@@ -419,19 +415,18 @@ type Shutdown struct {
 type Source struct {
 	block
 	Name string `conf:",label"`
-	// An address of this machine, or of the proxy. Forward and reverse DNS should match `ehlo`. A source has one
-	// address, and so reaches hosts of one family; a pool may have sources of both. Default: the system's choice.
+	// An address of this machine, or of the proxy. Forward and reverse DNS should match `ehlo`. A source with an
+	// address reaches hosts of its family only. Default: the system's choice.
 	Address netip.Addr `conf:"address"`
 	// The relay's name on connections from this source. Default: `hostname`.
 	EHLO string `conf:"ehlo" check:"hostname"`
 
-	// The address that receivers see, where a NAT or a SOCKS5 proxy changes it. Only checks use it (`mta check
-	// --dns`); connections are made from `address`. Default: `address`.
+	// The address that receivers see, where a NAT or a SOCKS5 proxy changes it. Only checks use it. Default: `address`.
 	PublicAddress netip.Addr `conf:"public_address"`
 
 	// Connections are made through a [proxy](delivery.md#sources): `"socks5://host:port"` (RFC 1928), or
-	// `"haproxy://host:port"` for one that accepts a PROXY protocol header of version 2. A SOCKS5 proxy chooses the
-	// address itself; `address` then only sets the address family.
+	// `"haproxy://host:port"` for one that accepts a PROXY protocol header of version 2. Of a SOCKS5 proxy, `address`
+	// only sets the address family.
 	Proxy Proxy `conf:"proxy"`
 	// For a SOCKS5 proxy (RFC 1929). It goes to the proxy in clear text.
 	ProxyUsername string `conf:"proxy_username"`
@@ -449,10 +444,9 @@ type Source struct {
 
 // Pool is the sources that a tenant's mail may use.
 //
-// The sources that a tenant's mail may use. A pool named `default`, for mail without a tenant and for tenants that name
-// none, has all sources that no pool dedicates, unless the file has a block for it. A message by HTTP can name a pool
-// (`pool`): its tenant's, `default`, or one that no `tenant` block names; if a reload removes it, the message leaves
-// from its tenant's pool.
+// The sources that a tenant's mail may use. A pool named `default`, for mail without a tenant and for tenants that
+// name none, has all sources that no pool dedicates, unless the file has a block for it. If a reload removes the pool
+// that a message [names](http.md#fields), it leaves from its tenant's.
 //
 // All mail from an address must count toward its plan. So a source under a plan can't be shared, nor dedicated
 // elsewhere without that plan; nor can another source with its address, with its SOCKS5 proxy, or without an address.
@@ -467,7 +461,7 @@ type Pool struct {
 	Overflow string `conf:"overflow" default:"shared" oneof:"shared hold"`
 	// With `overflow = "shared"`: how long mail of tier 3 and later waits for a dedicated source before it uses a
 	// shared one; mail of earlier tiers waits half a minute at most. Only as much mail waits as the plans can still
-	// take in that time and on that day. Not longer than `max_age`.
+	// take in that time.
 	Patience time.Duration `conf:"patience" min:"0s"`
 	// Instead, a duration for each tier from 0 on: `["0s", "0s", "10m", "4h", "9h"]`; the last also
 	// applies to the later tiers.
@@ -499,8 +493,7 @@ type Dedicated struct {
 	Plan string `conf:"plan"`
 	// Within `dedicated`, any number: mail with priority. A block matches mail that has one of the values of each of
 	// its settings; with several blocks, one match is enough. Preferred mail leaves first, and other mail leaves enough
-	// tokens for a minute of it; the part of the hour that it doesn't use is for the rest. A pool without shared
-	// sources needs a dedicated one without `except`.
+	// tokens for a minute of it. A pool without shared sources needs a dedicated one without `except`.
 	Prefer []*Selector `conf:"prefer,block"`
 	// Within `dedicated`, any number: mail that doesn't use the source, but another one of the pool.
 	Except []*Selector `conf:"except,block"`
@@ -518,8 +511,7 @@ type Selector struct {
 	// The domain of MAIL FROM. Default: any.
 	SenderDomains []string `conf:"sender_domain"`
 	// Header fields: `"X-MTA-Engaged: yes"` with that value, `"List-Id"` with any. Case doesn't matter, and only the
-	// first line of a folded field counts. Recorded when a message arrives, so mail from before a reload keeps those of
-	// that time. A file has 32 at most. Default: any.
+	// first line of a folded field counts. Recorded when a message arrives. A file has 32 at most. Default: any.
 	Headers []string `conf:"header"`
 }
 
@@ -550,13 +542,10 @@ type Mail struct {
 	RetryInterval Retry `conf:"retry_interval"`
 	// In place of that of `defaults`; `"0"` means never.
 	DelayWarning time.Duration `conf:"delay_warning" min:"0"`
-	// The hours in which the mail is sent, such as `"08:00-20:00 Europe/Berlin"` or `"Mon-Fri 08:00-20:00 recipient
-	// Europe/Berlin"`: by the clock of the recipient's zone, if it came with the message, else of the one that is
-	// named. At other times the mail waits, up to its `max_age`. See [sending hours](submission.md#sending-hours).
+	// The [sending hours](submission.md#sending-hours), such as `"08:00-20:00 Europe/Berlin"` or `"Mon-Fri 08:00-20:00
+	// recipient Europe/Berlin"`.
 	Window hours.Window `conf:"window"`
-	// The recipients to whom each campaign is sent, from all sources to all sites, such as `"10000/h"`: evenly, retries
-	// included. The rest of the campaign waits. Mail of a tenant without a campaign counts as one. See [the pace of a
-	// campaign](submission.md#pace-of-a-campaign).
+	// The [pace](submission.md#pace-of-a-campaign) of each campaign in recipients, such as `"10000/h"`.
 	Pace Rate `conf:"pace"`
 }
 
@@ -572,8 +561,8 @@ type Tenant struct {
 	Name string `conf:",label"`
 	// The name of a pool.
 	Pool string `conf:"pool"`
-	// The priority of the tenant's mail, from 0 (highest) to 5: mail of the first tier goes first, and each later
-	// tier gets one turn in twenty. `MT-Priority` changes it for a message.
+	// The priority of the tenant's mail, from 0 (highest) to 5: mail of the first tier goes first, and each later tier
+	// gets one turn in twenty. `MT-Priority` lowers it for a message.
 	Tier int `conf:"tier" min:"0" max:"5"`
 	// The number of turns of the tenant's mail for each turn of a tenant of weight 1, where mail of several tenants
 	// waits. 1 to 1000.
@@ -588,9 +577,9 @@ type Tenant struct {
 	// The tenant's messages to a site from one source: a pool of two sources allows it twice.
 	MaxMessageRatePerSource Rate `conf:"max_message_rate_per_source"`
 
-	// The addresses that the tenant may send as, in MAIL: domains (`"acme.example"`), all domains below one
-	// (`"*.acme.example"`), addresses (`"news@b.example"`). Reports (null sender) are always allowed. With
-	// `check_from` of a listener they also apply to From. Default: any.
+	// The addresses in MAIL that the tenant may send as: domains (`"acme.example"`), all domains below one
+	// (`"*.acme.example"`), addresses (`"news@b.example"`). Reports (null sender) are always allowed. With `check_from`
+	// of a listener they also apply to From. Default: any.
 	Senders []auth.Sender `conf:"senders"`
 	// `"https://mail.acme.example/unsubscribe"`: the URL, as recipients reach it, of `/unsubscribe` of an
 	// [`api`](#api-name) block, for [one-click unsubscribe](submission.md#one-click-unsubscribe).

@@ -52,27 +52,25 @@ type Plan struct {
 	// The stage to begin with, counted from 1.
 	StartStage int `conf:"start_stage"`
 	// The earliest start of a warm-up under the plan: `"2026-12-01"`, from that day's start, or
-	// `"2026-12-01T08:00:00Z"`. Before then the source sends nothing. None: immediately. A past date is allowed, since
-	// it stays in the file; `mta check` warns.
+	// `"2026-12-01T08:00:00Z"`. Before then the source sends nothing. A past date is allowed; `mta check` warns.
 	Begin Date `conf:"begin"`
 	// The time of day and the time zone (tz database) at which the days of a warm-up start, `"08:00 Europe/Berlin"`;
 	// none: at the time the warm-up began. A warm-up that begins in between gets the rest of that day. A change applies
-	// to later warm-ups: a day is always 24 hours, so after a daylight saving change days start an hour earlier or
-	// later.
+	// to later warm-ups. A day is always 24 hours, whatever daylight saving does.
 	DayStarts DayStart `conf:"day_starts"`
 	// Shares of [providers](#provider-name) when mail for several competes, such as `{ google = 2, yahoo = 1 }`; 1
 	// for the others. Default: equal.
 	Weights map[string]float64 `conf:"weights" example:"{ google = 2, yahoo = 1 }"`
-	// Allow a stage to have a lower cap than the one before it. Without this, that is an error.
+	// Allow a stage to have a lower cap than the one before it.
 	Shrinking bool `conf:"shrinking"`
 	// `"greedy"` fills hours to their caps until the daily cap is used; `"even"` spreads the daily cap over the day.
 	Spread string `conf:"spread" oneof:"greedy even"`
-	// The number of relays that send from each address under the plan, for example through one proxy or one NAT. Each
-	// sends an equal part of every cap and every provider's share, and advances by its own outcomes. A cap below the
-	// number of relays is refused.
+	// The number of [relays that send from each address](warmup.md#several-relays-behind-one-address) under the plan.
+	// Each sends an equal part of every cap, and advances by its own outcomes. A cap below the number of relays is
+	// refused.
 	Nodes int `conf:"nodes" min:"1"`
 	// The number of this relay among them, from 1 to `nodes`, different in each file. The first relays then get the
-	// remainder: 31 among 3 is 11, 10 and 10. 0: the part is rounded down, 10 for each.
+	// remainder. 0: the part is rounded down.
 	Node int `conf:"node" min:"0"`
 	// End all caps after the last stage, as presets do. Otherwise its caps stay.
 	Finish bool `conf:"finish"`
@@ -118,7 +116,7 @@ type PlanProvider struct {
 	// Share of the stage's hourly and daily caps, above 0 and at most 1; by default the whole.
 	Share float64 `conf:"share"`
 	// From 1 to 10: the maximum growth factor of the provider's caps from stage to stage, counted from the start stage.
-	// They stay within its share of the stage, so this only slows a plan down.
+	// They stay within its share of the stage.
 	Growth float64 `conf:"growth"`
 	// The provider has its own stage, which only its outcomes move. It goes back after a bad day while the others
 	// continue, and is never ahead of them. The caps of the last stage end when it has caught up.

@@ -44,9 +44,8 @@ type SenderDomain struct {
 // ReturnPath is where reports about mail go that was delivered: to a separate address for each message, which
 // stands in MAIL FROM in place of the sender. Domain "": to the sender.
 type ReturnPath struct {
-	// A domain, such as `"b.acme.example"`: mail leaves with `MAIL FROM:<b-TOKEN@b.acme.example>`, so that bounces and
-	// complaints come back to the relay; see [bounces.md](bounces.md#return-path). A `sender_domain` block of the
-	// sender's domain overrules a tenant.
+	// A domain, such as `"b.acme.example"`, to which bounces and complaints come back: see
+	// [bounces.md](bounces.md#return-path). A `sender_domain` block of the sender's domain overrules a tenant.
 	Domain string `conf:"return_path" check:"domain or empty"`
 	// With `return_path`: a transaction for each recipient, so that each token names one.
 	PerRecipient bool `conf:"per_recipient"`

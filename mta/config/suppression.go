@@ -16,11 +16,11 @@ import (
 type Suppression struct {
 	block
 	// The handling of mail to such an address: `"refuse"` it at RCPT with 550 5.1.1; `"bounce"`: accept it, send
-	// nothing, and report to the sender; `"off"`: send it. With the first two, queued mail is bounced when its address
-	// is listed. Reports (null sender) and mail for a postmaster are always sent.
+	// nothing, and report to the sender; `"off"`: send it. With the first two, queued mail is bounced, too. Reports
+	// (null sender) and mail for a postmaster are always sent.
 	Mode string `conf:"mode" default:"refuse" oneof:"refuse bounce off"`
 	// Add addresses that remote hosts refuse, by the [class](bounces.md) of the refusal, in reply to RCPT or in a later
-	// report. An application should see each new failure; enable it for mailing lists. Complaints and unsubscriptions
+	// report. Enable it for mailing lists; an application should see each new failure. Complaints and unsubscriptions
 	// are always added, permanently.
 	Feed    bool                `conf:"feed"`
 	Classes []*SuppressionClass `conf:"class,block"`

@@ -29,11 +29,11 @@ type Traffic struct {
 	// The maximum of the doubling.
 	MaxRetryInterval time.Duration `conf:"max_retry_interval" default:"4h" min:"1s"`
 	// The age at which a message expires and its sender gets a report (RFC 5321, 4.5.4.1), unless a
-	// [`mail`](#mail-name) block or the message itself has a shorter one, in every state: also mail
-	// that is paused, waits for a warm-up or has no route. That of [scheduled mail](submission.md#scheduled-mail)
-	// counts from its release. A reload applies to waiting mail immediately, to deferred mail at its next attempt. Held
-	// mail, and mail for a domain whose provider is not known, expires by the longest `max_age` that can apply. Nothing
-	// expires for some hours after the machine's clock [jumped ahead](queue.md#time).
+	// [`mail`](#mail-name) block or the message itself has a shorter one, in every state: also mail that is paused,
+	// waits for a warm-up or has no route. That of [scheduled mail](submission.md#scheduled-mail) counts from its
+	// release. A reload applies to deferred mail at its next attempt. Held mail, and mail for a domain whose provider
+	// is not known, expires by the longest `max_age` that can apply. Nothing expires for some hours after the machine's
+	// clock [jumped ahead](queue.md#time).
 	MaxAge time.Duration `conf:"max_age" default:"5d" min:"1m"`
 	// The age at which the sender gets a delay report; `"0"` means never; *here only*, and in `mail`.
 	DelayWarning time.Duration `conf:"delay_warning" default:"4h" min:"0" only:"defaults"`
@@ -45,7 +45,7 @@ type Traffic struct {
 
 	// When an idle connection is closed.
 	IdleTimeout time.Duration `conf:"idle_timeout" default:"30s" min:"1s"`
-	// The age at which a connection takes no more messages, so that load spreads again.
+	// The age at which a connection takes no more messages.
 	ActiveTimeout time.Duration `conf:"active_timeout" default:"5m" min:"1s"`
 
 	// `"opportunistic"`: TLS where the host offers it, with any certificate (RFC 7435). `"required"`: TLS with any
@@ -61,8 +61,7 @@ type Traffic struct {
 	TLSCertificate string `conf:"tls_certificate"`
 	// PEM file with its key.
 	TLSKey string `conf:"tls_key"`
-	// Honor the [MTA-STS policies](tls.md#mta-sts) of recipients' domains (RFC 8461), which the relay fetches by HTTPS,
-	// from port 443.
+	// Honor the [MTA-STS policies](tls.md#mta-sts) of recipients' domains (RFC 8461).
 	MTASTS bool `conf:"mta_sts" default:"true"`
 	// Hosts that publish TLSA records in signed zones must match them (RFC 7672), see [tls.md](tls.md#dane). Needs
 	// trusted `servers` of [`resolver`](#resolver).
@@ -80,8 +79,7 @@ type Traffic struct {
 type Limits struct {
 	// Connections to a site at a time.
 	ConnectionLimit int `conf:"connection_limit" default:"10" min:"1"`
-	// Connections to the site from one source, because hosts count connections by client address; 0 means the site's
-	// limit, which applies to all sources together.
+	// Connections to the site from one source; 0 means the site's limit, which is for all sources together.
 	ConnectionLimitPerSource int `conf:"connection_limit_per_source" min:"0"`
 	// Messages after which the connection is closed.
 	MaxDeliveriesPerConnection int `conf:"max_deliveries_per_connection" default:"100" min:"1"`

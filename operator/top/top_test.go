@@ -306,7 +306,7 @@ func TestTheManualHasAllKeys(t *testing.T) {
 	_, section, _ := strings.Cut(string(text), "\n## mta top\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	for _, b := range bindings {
-		if label := b.label; !strings.Contains(section, "\n| "+label) && !strings.Contains(section, ", "+label) {
+		if label := b.label; !strings.Contains(section, "\n- "+label) && !strings.Contains(section, ", "+label) {
 			t.Errorf("docs/cli.md lacks the key %s", label)
 		}
 	}

@@ -20,13 +20,13 @@ func rows(fields []field, path string) (all []string) {
 	return all
 }
 
-// TestTheManualHasEachField: the tables of docs/http-compat.md have the fields of the code, in their order.
+// TestTheManualHasEachField: the lists of docs/http-compat.md have the fields of the code, in their order.
 func TestTheManualHasEachField(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/http-compat.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	row := regexp.MustCompile("(?m)^\\| `([a-zA-Z_.`, ]+)` \\| (done|ignored|refused) \\|")
+	row := regexp.MustCompile("(?m)^- `([a-zA-Z_.`, ]+)` \\((done|ignored|refused)\\)")
 	for service, fields := range map[string][]field{"SendGrid": sendGridFields, "Resend": resendFields} {
 		_, section, found := strings.Cut(string(page), "\n## "+service+"\n")
 		if !found {
