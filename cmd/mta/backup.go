@@ -172,10 +172,9 @@ func newUpgrade(c *cli) *cobra.Command {
 func newUpgradeStatus(c *cli) *cobra.Command {
 	return answers(c, &cobra.Command{
 		Use: "status", Short: "show the formats of the relay's stores",
-		Long: `Show the format of each store, and the version to which you can go back. FORMAT
-is written now, READS is the oldest that this version reads, WRITES is written once the
-upgrade is finished. Without a running relay, the data directory of the configuration is
-read. Exit code 78: this version does not read one of them.`,
+		Long: `Show the format of each store, and the version to which you can go back. FORMAT is
+written now, READS is the oldest that this version reads, WRITES is written once the
+upgrade is finished. Exit code 78: this version does not read one of them.`,
 		Args: noArgs,
 	}, func(ctx context.Context, client *api.Client, _ []string) (api.Upgrade, error) {
 		return c.upgrade(ctx, client)

@@ -118,14 +118,12 @@ With --effective, print every setting in force, as a file that loads. Secrets ar
 masked.
 
 With --dns, ask the DNS what receivers will think of mail that this configuration sends:
-of each source, whether its reverse and forward DNS agree, EHLO's name leads to it, and
-a block list in checks { dns_lists } has it; of each sender domain, whether SPF passes
-from its sources, the published DKIM records fit the keys, a DMARC policy exists and
-mail passes it, and bounces can come back. A record that the resolver lacks is asked of
-the zone's own name servers. If the relay runs with the file, its listeners must complete
-a TLS handshake. For each gap the record to publish is shown.
-The exit status is 1 when something would fail; what can't be checked, as an address
-behind a NAT, is not a failure.`
+whether reverse and forward DNS of each source agree, EHLO's name leads to it, and a
+block list in checks { dns_lists } has it; whether SPF, DKIM and DMARC of each sender
+domain pass, and bounces can come back. If the relay runs with the file, its listeners
+must complete a TLS handshake. For each gap the record to publish is shown. The exit
+status is 1 when something would fail; what can't be checked, as an address behind a
+NAT, is not a failure.`
 
 func newCheck(c *cli) *cobra.Command {
 	var effective, asJSON, askDNS, strict bool

@@ -324,11 +324,11 @@ ACCEPTED counts recipients of the pool's tenants since the start of the relay.` 
 	return cmd
 }
 
-const poolsWeightHelp = `Give a source of a pool another weight, from 0 to 1000, over restarts too: new mail of the
-pool is shared out by the weights of its sources, 1 where nobody set one. Lower it step by
-step to take an address out. At 0 the source gets no new mail; mail that it has tried stays
-with it. --own returns to the weight of the configuration. 'mta pools' and 'mta sources'
-show all weights other than 1.`
+const poolsWeightHelp = `Give a source of a pool another weight, from 0 to 1000, over restarts too: new mail of
+the pool is shared out by the weights of its sources, 1 where nobody set one. At 0 the
+source gets no new mail; mail that it has tried stays with it. --own returns to the
+weight of the configuration. 'mta pools' and 'mta sources' show all weights other than
+1.`
 
 func newPoolsWeight(c *cli) *cobra.Command {
 	var w api.SetWeight

@@ -247,10 +247,9 @@ func newStreamsKey(c *cli) *cobra.Command {
 	kind := ""
 	cmd := &cobra.Command{
 		Use: "key [STREAM]", Short: "make a key that signs requests, or show a stream's public keys",
-		Long: `Make a key for a stream's setting secrets, and print it with the receiver's
-counterpart: the same secret (shared), or a public key (ed25519 by Standard Webhooks;
-sendgrid for streams in SendGrid's format). With the name of a stream, print the public
-keys of its secrets in the configuration file.`,
+		Long: `Make a key for a stream's setting secrets, and print it with the receiver's counterpart:
+the same secret (shared), or a public key (ed25519; sendgrid). With the name of a
+stream, print the public keys of its secrets.`,
 		Example: "  mta streams key\n  mta streams key --kind ed25519\n  mta streams key app",
 		Args:    cobra.MaximumNArgs(1),
 	}

@@ -157,11 +157,10 @@ this hour and day still counts, and a paused source stays paused. STAGE is count
 	})
 }
 
-const warmupShowHelp = `Show the progress of a source in its plan: the volume sent of
-the hourly and daily caps, also by provider; today's outcomes, and their effect on the
-stage if the day ended now; each day so far, desired against sent; and the coming days
-if each is good. In the chart, bars are the sent volume of a day, lines the desired one,
-and the last line the plan's next.`
+const warmupShowHelp = `Show the progress of a source in its plan: the volume sent of the hourly and daily caps,
+also by provider; today's outcomes, and their effect on the stage if the day ended now;
+each day so far, and the coming ones if each is good. In the chart, bars are the sent
+volume of a day, lines the desired one.`
 
 func newWarmupShow(c *cli) *cobra.Command {
 	var plan warmup.PlanFile

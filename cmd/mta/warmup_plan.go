@@ -23,10 +23,10 @@ import (
 	"example.org/mta/warmup"
 )
 
-const warmupPlanHelp = `Generate a plan block from the target volume per day and its
-date, with reasons and dates as comments. A plan begins with 250 recipients a day and
-grows by a fifth to three fifths each day, with a fifth of the days in reserve for
-stages that stay; with too few days it grows faster, at most doubling each day.
+const warmupPlanHelp = `Generate a plan block from the target volume per day and its date, with reasons and
+dates as comments. A plan begins with 250 recipients a day and grows by a fifth to three
+fifths each day, with a fifth of the days in reserve; with too few days it grows faster,
+at most doubling each day.
 
 --providers limits each provider to a percentage of every stage. A day without mail
 advances nothing: --on names the days of the week with mail, if it isn't all of them.`

@@ -17,13 +17,6 @@ import (
 // A [class](bounces.md#classes) for replies that the built-in rules do not know, or know otherwise. The first matching
 // block applies, then the built-in rules. All conditions of a block must hold; of `words` and `pattern`, one must be
 // in the reply. `mta bounce classify --reply` tries a block.
-//
-//	classify "example-full" {
-//	  class    = "QuotaIssues"
-//	  provider = "example"
-//	  codes    = [550, 552]
-//	  words    = ["over the limit of this team", "team is full"]
-//	}
 type Classify struct {
 	block
 	Name string `conf:",label"`
@@ -140,9 +133,9 @@ func (k checker) classifies() {
 // in their order, then the built-in ones. A rule with the name of a built-in one replaces it; a rule without an action
 // stops the search. Further refusals never extend `suspend` and `fewer`.
 //
-// A rule with `rate`, `rate_factor` or `connections` **slows** the site down: mail goes on within these limits. After
-// `slow` without another such refusal they double, then again every fifth of that time, and after eight doublings the
-// slow-down ends. A refusal takes the last doubling back, and `slow` begins anew.
+// With `rate`, `rate_factor` or `connections` mail goes on within these limits. After `slow` without another such
+// refusal they double, then again every fifth of that time, and after eight doublings the slow-down ends. A refusal
+// takes the last doubling back, and `slow` begins anew.
 //
 // The built-in rules: `google-block`, `google-rate`, `google-recipient-rate`, `microsoft-throttle`, `microsoft-block`,
 // `yahoo-deferred`, `orange-rate`, `apple-rate`, `comcast-rate`, `gmx-rate`, `mail.ru-rate`, `mimecast-rate`,

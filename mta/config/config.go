@@ -450,7 +450,6 @@ type Source struct {
 //
 // All mail from an address must count toward its plan. So a source under a plan can't be shared, nor dedicated
 // elsewhere without that plan; nor can another source with its address, with its SOCKS5 proxy, or without an address.
-// All of these are errors.
 type Pool struct {
 	block
 	Name string `conf:",label"`
@@ -467,8 +466,7 @@ type Pool struct {
 	// applies to the later tiers.
 	TierPatience []time.Duration `conf:"tier_patience" min:"0s"`
 	// How the mail is shared out among the shared sources, and among the dedicated ones, such as `["a=3", "b=0"]`: from
-	// 0 to 1000, 1 for those left out. At 0 a source gets no new mail; what it has tried stays with it. `mta pools
-	// weight` overrules it.
+	// 0 to 1000, 1 for those left out. [`mta pools weight`](cli.md#mta-pools) overrules it.
 	Weights   []SourceWeight `conf:"weights"`
 	Dedicated []*Dedicated   `conf:"dedicated,block"`
 	OwnLimits `conf:",inline"`
@@ -477,23 +475,14 @@ type Pool struct {
 // Dedicated is a source of a pool that is its own.
 //
 // Within a pool: a source for this pool only, preferred to the shared ones. Several share the pool's mail.
-//
-//	pool "acme" {
-//	  shared = ["shared-1"]
-//	  dedicated "acme-1" {
-//	    plan = "standard"
-//	    prefer { header = ["X-MTA-Engaged: yes"] }
-//	    except { tier = [0, 1] }
-//	  }
-//	}
 type Dedicated struct {
 	block
 	Name string `conf:",label"` // of a source
 	// The plan that the source warms up by. Without one the source is warm.
 	Plan string `conf:"plan"`
 	// Within `dedicated`, any number: mail with priority. A block matches mail that has one of the values of each of
-	// its settings; with several blocks, one match is enough. Preferred mail leaves first, and other mail leaves enough
-	// tokens for a minute of it. A pool without shared sources needs a dedicated one without `except`.
+	// its settings; one match is enough. Preferred mail leaves first, and other mail leaves enough tokens for a minute
+	// of it. A pool without shared sources needs a dedicated one without `except`.
 	Prefer []*Selector `conf:"prefer,block"`
 	// Within `dedicated`, any number: mail that doesn't use the source, but another one of the pool.
 	Except []*Selector `conf:"except,block"`
@@ -518,8 +507,7 @@ type Selector struct {
 // Mail is what is special about some mail, wherever it goes.
 //
 // How long and when some mail is tried, wherever it goes: by tenant, tier, campaign, sender's domain or header field.
-// For each setting, the first block in the file counts that has it and matches; `mta explain ID` names it, and its
-// line.
+// For each setting, the first block in the file counts that has it and matches.
 //
 //	mail "codes" {
 //	  match { tier = [0] }
@@ -533,8 +521,7 @@ type Selector struct {
 type Mail struct {
 	block
 	Name string `conf:",label"`
-	// Within `mail`, one or more: the mail that it is about. A block matches mail that has one of the values of each of
-	// its settings; with several blocks, one match is enough.
+	// Within `mail`, one or more: the mail that it is about, as in `prefer`.
 	Match []*Selector `conf:"match,block"`
 	// The age at which the mail expires, where it is less than `max_age` of the destination: the shorter one counts.
 	MaxAge time.Duration `conf:"max_age" min:"1s"`

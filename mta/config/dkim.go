@@ -41,15 +41,6 @@ type DKIM struct {
 //
 // Within a `dkim` block: a private key, RSA or Ed25519. One key of each algorithm signs: the one that took over
 // last.
-//
-//	dkim "acme" {
-//	  domain = "acme.example"
-//	  key "2026a" { file = "/etc/mta/dkim/2026a.pem" }
-//	  key "2026b" {
-//	    file = "/etc/mta/dkim/2026b.pem"
-//	    from = "2026-07-01"
-//	  }
-//	}
 type DKIMKey struct {
 	block
 	Selector string `conf:",label"`

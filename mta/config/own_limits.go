@@ -19,8 +19,8 @@ type OwnLimits struct {
 	//	}
 	Providers []*ProviderLimits `conf:"provider,block"`
 	// Limits for some recipient domains, beside those of `defaults`, `provider` and `domain` at the top of the file. Of
-	// the source, of each pool that has it and of the destination, the smallest limit counts; `mta explain` shows all
-	// of them. Within the source or pool, the most specific block wins, as in [`defaults`](#defaults).
+	// the source, of each pool that has it and of the destination, the smallest limit counts. Within the source or
+	// pool, the most specific block wins, as in [`defaults`](#defaults).
 	//
 	// In a source: `connection_limit`, `max_message_rate`, `max_connection_rate` (at each site, from this source),
 	// `max_deliveries_per_connection`, `max_recipients_per_batch`. In a pool the first three count all sources of the

@@ -14,9 +14,8 @@ import (
 // Plan is a warm-up plan as the file has it; Config.WarmupPlan gives it ready for use.
 //
 // The hourly and daily volume of a new address, in recipients, and the conditions for its growth: see
-// [warmup.md](warmup.md). A [pool](#pool-name) puts a source under a plan with a `dedicated` block. The presets
-// `standard`, `sendgrid`, `sparkpost`, `mailtrap`, `ses45` and `linear` need no block; a block with such a name
-// replaces the preset.
+// [warmup.md](warmup.md). A [pool](#pool-name) puts a source under a plan with a `dedicated` block. The
+// [presets](warmup.md#what-you-set) need no block; a block with such a name replaces the preset.
 //
 // A source whose plan a reload changes or replaces keeps its stage number and counters; new caps apply from its next
 // hour and its next day.
@@ -31,11 +30,6 @@ import (
 //	    daily  = 560
 //	    provider "google" { daily = 280 }
 //	  }
-//	}
-//	plan "careful" {
-//	  preset = "standard"
-//	  spread = "even"
-//	  provider "google" { share = 0.4 }
 //	}
 type Plan struct {
 	block
@@ -119,7 +113,7 @@ type PlanProvider struct {
 	// They stay within its share of the stage.
 	Growth float64 `conf:"growth"`
 	// The provider has its own stage, which only its outcomes move. It goes back after a bad day while the others
-	// continue, and is never ahead of them. The caps of the last stage end when it has caught up.
+	// continue, and is never ahead of them.
 	OwnStage bool `conf:"own_stage"`
 }
 

@@ -26,10 +26,6 @@ type ReturnPathKeys struct {
 // decides, and overrules the tenant; `return_path = ""` turns it off. A `route` of the recipient's domain overrules one
 // here, except that of `domain "*"`. Of the other settings for destinations, those of `defaults` and `domain "*"`
 // apply. Reports (null sender) have no sender's domain.
-//
-//	sender_domain "example.com" {
-//	  return_path = "b.example.com"
-//	}
 type SenderDomain struct {
 	block
 	Pattern    Pattern    `conf:",label"`

@@ -122,8 +122,8 @@ type Timeouts struct {
 // Defaults is the traffic settings of all destinations, and complete.
 //
 // The settings for destinations, also allowed in `provider` and `domain` blocks, except those marked *here only*. For
-// each setting the most specific block wins: the recipient's domain itself, then wider patterns (`*.example.net` before
-// `*.net` before `*`), then the provider, then `defaults`. `mta explain` shows the block that each value comes from.
+// each setting the most specific block wins: the recipient's domain itself, then wider patterns (`*.example.net`
+// before `*.net` before `*`), then the provider, then `defaults`.
 //
 // A **site** is the set of hosts that serve a domain; domains with the same hosts share one site and its limits.
 type Defaults struct {
