@@ -250,9 +250,8 @@ func newQueueImport(c *cli) *cobra.Command {
 	var receipt string
 	cmd := &cobra.Command{
 		Use: "import FILE|-", Short: "take the messages of an archive into the queue",
-		Long: `Accept the messages of an archive of 'mta queue export', with their attempts,
-times, holds, last replies and reroutes. They get new ids; what the command reports is
-durable.
+		Long: `Accept the messages of an archive of 'mta queue export'. They get new ids; what the
+command reports is durable.
 
 Each recipient is accepted once: a repeated import takes the rest. This is remembered
 for 30 days, and while idempotency_keys has capacity. Messages of unknown tenants or

@@ -320,8 +320,7 @@ about mail that has left, at listeners with inbound, and mail that sendmail left
 taken.
 
 --wait waits until nothing is in transit: what is left waits for its time or is held
-back, by an operator, sending hours, a warm-up or the pace of a campaign.
-The exit code is 3 when --timeout has passed, and 4 when everything is paused.`,
+back. The exit code is 3 when --timeout has passed, and 4 when everything is paused.`,
 		Example: `  mta drain --reason "kernel update"
   mta drain --wait --timeout 5m && systemctl restart mta`,
 		Args: noArgs,
