@@ -114,8 +114,6 @@ func (r *reference) command(cmd *cobra.Command, level string) {
 	}
 	if shown := r.shown[name]; shown != "" {
 		fmt.Fprintf(r, "%s\n\n", shown)
-	} else if example := firstExample(cmd.Example); strings.Contains(example, " --") {
-		fmt.Fprintf(r, "```sh\n%s\n```\n\n", example)
 	}
 	delete(r.shown, name)
 	r.flags(cmd)
@@ -144,19 +142,6 @@ var elsewhere = map[string]string{
 // lab are commands of the laboratory, whose flags are only named.
 var lab = map[string]bool{
 	"mta admission simulate": true, "mta bench": true, "mta demo": true, "mta warmup simulate": true,
-}
-
-// firstExample is the first command line of an example, with the lines that go on with it.
-func firstExample(text string) string {
-	var lines []string
-	for line := range strings.Lines(strings.Trim(text, "\n")) {
-		line = strings.TrimRight(line, "\n")
-		lines = append(lines, strings.TrimPrefix(line, "  "))
-		if !strings.HasSuffix(line, `\`) {
-			break
-		}
-	}
-	return strings.Join(lines, "\n")
 }
 
 // paragraph writes a paragraph of a help text, whose indented lines are a table, without the sentences that the written

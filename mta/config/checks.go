@@ -18,7 +18,7 @@ import (
 type Checks struct {
 	block
 	// The relay checks once a day, first ten minutes after its start, and each hour while a check fails. A failure
-	// raises the alarm `dns_checks`, and [metrics](accounting.md#metrics) have each finding.
+	// raises the alarm `dns_checks`.
 	Daily bool `conf:"daily"`
 	// Domains in From to check, in addition to those of `dkim` and `tenant` blocks.
 	Domains []string `conf:"domains" check:"hostname"`

@@ -179,8 +179,7 @@ type Backoff struct {
 	Connections int `conf:"connections" min:"0"`
 	// How long `rate`, `rate_factor` and `connections` apply after the last refusal, before they double.
 	Slow time.Duration `conf:"slow" default:"10m" min:"10s" max:"1d"`
-	// Suspend or slow down the site only for the refused source. Its mail waits, and uses no other source of the pool,
-	// which the provider would soon block, too.
+	// Suspend or slow down the site only for the refused source. Its mail waits, and uses no other source of the pool.
 	BySource bool `conf:"by_source"`
 	// The number of refusals of a source by a site, up to 1,000, within a time: `"3/h"` applies the rule to the third
 	// within an hour. Others go on to the next rules. Default: each refusal.

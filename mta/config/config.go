@@ -155,8 +155,8 @@ type Listener struct {
 	// The networks whose clients name the tenant of each message in a field `X-MTA-Tenant`. To relay, they still need
 	// `relay_from` or a login.
 	TenantHeaderFrom []netip.Prefix `conf:"tenant_header_from"`
-	// A header field in which clients name the pool of a message, such as `"X-Virtual-MTA"`: see [fields of another
-	// mail server](submission.md#fields-of-another-mail-server). It must begin with `X-`, like the two below.
+	// A header field in which clients name the pool of a message, such as `"X-Virtual-MTA"`: see
+	// [submission.md](submission.md#fields-of-another-mail-server). It must begin with `X-`, like the two below.
 	PoolHeader string `conf:"pool_header"`
 	// A field with the campaign, such as `"X-Job"`, where the message has no `X-MTA-Campaign`.
 	CampaignHeader string `conf:"campaign_header"`
@@ -200,8 +200,7 @@ type Bounds struct {
 	MaxConnections int `conf:"max_connections" default:"10000" min:"1"`
 	// At a time, from one IPv4 address or one IPv6 /64.
 	MaxConnectionsPerClient int `conf:"max_connections_per_client" default:"1000" min:"1"`
-	// The delay before the greeting; a client that sends earlier gets a 554 and is disconnected. For listeners that
-	// strangers can reach. At most 1m.
+	// The delay before the greeting, 1m at most, for strangers; a client that sends earlier gets a 554.
 	GreetDelay time.Duration `conf:"greet_delay" min:"0" max:"1m"`
 	// The time for a client to send a command (RFC 5321, 4.5.3.2.7).
 	CommandTimeout time.Duration `conf:"command_timeout" default:"5m" min:"1s"`
@@ -276,8 +275,8 @@ type Control struct {
 // looked up by the system as well.
 type Resolver struct {
 	block
-	// `"ip"` or `"ip:port"` of recursive name servers, queried in this order. A server on the same machine is best:
-	// mail makes many look-ups, and DANE needs a trusted one. Default: the system's.
+	// `"ip"` or `"ip:port"` of recursive name servers, queried in this order. A server on the same machine is best.
+	// Default: the system's.
 	Servers []string `conf:"servers" check:"server"`
 	// Networks, besides loopback, of servers that validate DNSSEC and are reached over a tamper-proof path: the relay
 	// trusts their AD bit. All `servers` must be trusted, or none is.
@@ -330,8 +329,8 @@ type Router struct {
 	// Accept mail exchangers at 127.0.0.0/8 and ::1. For tests only: anyone's DNS could direct mail back to this
 	// machine.
 	AllowLoopback bool `conf:"allow_loopback"`
-	// Reject mail exchangers at [private addresses](routing.md) (RFC 1918, RFC 4193 and others), for a relay that can
-	// reach machines to which no foreign DNS should direct it; `route` in `domain` blocks is not affected.
+	// Reject mail exchangers at [private addresses](routing.md), for a relay that can reach machines to which no
+	// foreign DNS should direct it; `route` is not affected.
 	RefusePrivate bool `conf:"refuse_private"`
 }
 
@@ -455,8 +454,8 @@ type Pool struct {
 	Name string `conf:",label"`
 	// Names of sources that accept mail without a plan. A pool without any needs `dedicated` blocks.
 	Shared []string `conf:"shared"`
-	// The handling of mail that exceeds the plans of the dedicated sources: `"shared"`: it uses a shared source
-	// immediately; `"hold"`: it waits. A pool without shared sources has `"hold"`.
+	// The handling of mail that exceeds the plans: `"shared"`: it uses a shared source; `"hold"`: it waits. A pool
+	// without shared sources has `"hold"`.
 	Overflow string `conf:"overflow" default:"shared" oneof:"shared hold"`
 	// With `overflow = "shared"`: how long mail of tier 3 and later waits for a dedicated source before it uses a
 	// shared one; mail of earlier tiers waits half a minute at most. Only as much mail waits as the plans can still
@@ -565,8 +564,7 @@ type Tenant struct {
 	MaxMessageRatePerSource Rate `conf:"max_message_rate_per_source"`
 
 	// The addresses in MAIL that the tenant may send as: domains (`"acme.example"`), all domains below one
-	// (`"*.acme.example"`), addresses (`"news@b.example"`). Reports (null sender) are always allowed. With `check_from`
-	// of a listener they also apply to From. Default: any.
+	// (`"*.acme.example"`), addresses (`"news@b.example"`). Reports (null sender) are always allowed. Default: any.
 	Senders []auth.Sender `conf:"senders"`
 	// `"https://mail.acme.example/unsubscribe"`: the URL, as recipients reach it, of `/unsubscribe` of an
 	// [`api`](#api-name) block, for [one-click unsubscribe](submission.md#one-click-unsubscribe).

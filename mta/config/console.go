@@ -24,7 +24,7 @@ type Console struct {
 	Address string       `conf:"address" check:"listen or off" reload:"restart"`
 	TLS     Certificates `conf:"tls,block" reload:"restart"`
 	// The users file, which [`mta console user`](cli.md#mta-console) changes, with immediate effect. Required. It can
-	// be the file of [`users`](#users): users without a role can't log in here.
+	// be the file of [`users`](#users).
 	Users string `conf:"users"`
 	// The names by which browsers call the console, without ports; on loopback also `localhost`, `127.0.0.1` and `::1`.
 	// Others are refused with 421. Default: `hostname`.

@@ -27,12 +27,11 @@ type DKIM struct {
 	// The authors' domains, in `From`, whose mail is signed: a name, `"*.name"` for all names below it, or `"*"` for
 	// all. Default: `domain` and all names below it.
 	Senders []Pattern `conf:"senders"`
-	// [tenants](dkim.md#tenants) whose mail is signed; `"*"` for all, but with `senders = ["*"]` mail from the
-	// block's own domain only for those whose `senders` cover it. Without `tenant` blocks all mail is signed.
+	// [tenants](dkim.md#tenants) whose mail is signed; `"*"` for all. Without `tenant` blocks all mail is signed.
 	// Default: those whose `senders` cover `domain`.
 	Tenants []string `conf:"tenants"`
-	// The handling of mail that can't be signed: `"defer"`: it is refused at submission, or, if it was accepted
-	// already, waits and bounces at `max_age`; `"send"`: it goes out unsigned.
+	// Mail that [can't be signed](dkim.md#when-mail-cant-be-signed) is refused or waits (`"defer"`), or goes out
+	// unsigned (`"send"`).
 	OnFailure string     `conf:"on_failure" default:"defer" oneof:"defer send"`
 	Keys      []*DKIMKey `conf:"key,block"`
 }

@@ -20,11 +20,10 @@ type Inbound struct {
 	Domains []string `conf:"domains"`
 	// Addresses at these domains that feedback loops send to, such as `"fbl@b.example.com"`.
 	Complaints []string `conf:"complaints"`
-	// Mail to `u-TOKEN@` one of the domains ends the subscription of the recipient whom the token names, as a click
-	// on a [link](submission.md#one-click-unsubscribe) does.
+	// Mail to `u-TOKEN@` one of the domains has the effect of a click on a [link](submission.md#one-click-unsubscribe).
 	Unsubscribe bool `conf:"unsubscribe"`
 	// A mailbox elsewhere that gets what the relay does not understand, and mail to `postmaster@` and `abuse@` the
-	// domains. Without it the relay keeps such mail for [`mta bounce list`](cli.md#mta-bounce).
+	// domains. Without it [`mta bounce list`](cli.md#mta-bounce) has such mail.
 	Forward string `conf:"forward"`
 }
 

@@ -39,14 +39,13 @@ type Plan struct {
 	// `sendgrid`) and `min_fill` (0.9 in `sparkpost`), and its `finish`.
 	Preset string `conf:"preset" check:"plan preset"`
 	// How an hour's cap is spread over the hour: `"ledger"` divides the remaining volume by the remaining time, `"pid"`
-	// lets through the share of the demand that [a PID
-	// controller](warmup.md#other-pacings-and-why-they-are-not-the-default) computes. The former name `law` is still
+	// is [a PID controller](warmup.md#other-pacings-and-why-they-are-not-the-default). The former name `law` is still
 	// read, with a warning.
 	Pacing string `conf:"pacing" was:"law" oneof:"ledger pid"`
 	// The stage to begin with, counted from 1.
 	StartStage int `conf:"start_stage"`
 	// The earliest start of a warm-up under the plan: `"2026-12-01"`, from that day's start, or
-	// `"2026-12-01T08:00:00Z"`. Before then the source sends nothing. A past date is allowed; `mta check` warns.
+	// `"2026-12-01T08:00:00Z"`. Before then the source sends nothing.
 	Begin Date `conf:"begin"`
 	// The time of day and the time zone (tz database) at which the days of a warm-up start, `"08:00 Europe/Berlin"`;
 	// none: at the time the warm-up began. A warm-up that begins in between gets the rest of that day. A change applies

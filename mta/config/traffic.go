@@ -23,8 +23,8 @@ type Traffic struct {
 	// The port of the hosts that the DNS names; *here only*.
 	SMTPPort int `conf:"smtp_port" default:"25" min:"1" max:"65535" only:"defaults"`
 
-	// The wait after a temporary failure, twice as long each time; or a list, such as `["5m", "30m", "2h"]`, whose
-	// last value repeats. Varied at random by up to a tenth.
+	// The wait after a temporary failure, twice as long each time; or a list, such as `["5m", "30m", "2h"]`, whose last
+	// value repeats. Varied by up to a tenth.
 	RetryInterval Retry `conf:"retry_interval" default:"10m"`
 	// The maximum of the doubling.
 	MaxRetryInterval time.Duration `conf:"max_retry_interval" default:"4h" min:"1s"`
@@ -169,8 +169,8 @@ type Domain struct {
 	// The pool whose sources mail for these domains takes, from all senders. The most specific block that has it
 	// decides. Default: the sender's or tenant's.
 	Pool string `conf:"pool"`
-	// `"mailbox"`: ask the domain's host at RCPT whether the recipient exists; for mailbox servers of your own
-	// ([submission.md](submission.md#mailboxes)). The most specific block that has it decides.
+	// `"mailbox"`: ask the domain's host at RCPT whether the [recipient exists](submission.md#mailboxes); for mailbox
+	// servers of your own. The most specific block that has it decides.
 	VerifyRecipients string `conf:"verify_recipients" oneof:"off mailbox"`
 	// Traffic has only what the block sets; ask Config.Traffic for what applies.
 	Traffic Traffic `conf:",inline"`
@@ -180,8 +180,8 @@ type Domain struct {
 type Smarthosts struct {
 	// Hosts to relay through, best first: `"smtp://host:port"` (port 25), or `"smtps://host:port"` (port 465) for TLS
 	// from the first byte. Their MX records are not looked up. `[]`: by DNS, although a wider block such as `domain
-	// "*"` has a route. For tests, without any host, the whole list is `["discard"]`, which accepts mail and drops it,
-	// or `["fail 451 4.3.0 text"]`, which answers each recipient so ([routing.md](routing.md#tests)). Default: by DNS.
+	// "*"` has a route. For [tests](routing.md#tests) the whole list is `["discard"]` or `["fail 451 4.3.0 text"]`.
+	// Default: by DNS.
 	Route []Smarthost `conf:"route"`
 	// For AUTH at the hosts of `route`, over TLS only.
 	Username string `conf:"username"`
