@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -35,13 +34,8 @@ func TestAClusterKnows(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { names.Close() })
-	keys := scratch(t) + "/keys"
-	writeFile(t, keys, "")
-	if err := os.Chmod(keys, 0o600); err != nil {
-		t.Fatal(err)
-	}
 	relays := members(t, []*database{primary, standby}, dns.String(), port, `
-keys { file = "`+keys+`" }
+keys { file = "KEYS" }
 api "web" { address = "WEB" }
 tenant "acme" {
   networks    = ["127.0.0.0/8"]
@@ -91,6 +85,44 @@ tenant "acme" {
 	resp.Body.Close()
 	known("an unsubscription", func() error { return mail(a, "joe@big.example", "the recipient unsubscribed") })
 
+	// a key that was made at the first, at the second; and it is removed there
+	key := func(r *relay, args ...string) string {
+		t.Helper()
+		out, err := mta(append(r.env, "MTA_CONFIG="+r.config), append([]string{"key"}, args...)...)
+		if err != nil {
+			t.Errorf("mta key %s prints %s, %v", args, out, err)
+		}
+		return out
+	}
+	out := key(a, "add", "--tenant", "acme", "--name", "shop")
+	token := regexp.MustCompile(`(?m)^mta_[A-Za-z0-9_-]{43}$`).FindString(out)
+	if token == "" || !strings.Contains(out, "node 3 of the cluster: the change is not known there yet") {
+		t.Fatalf("mta key add prints %s", out)
+	}
+	holder := func(r *relay, valid bool) {
+		t.Helper()
+		known(fmt.Sprintf("a key (%v)", valid), func() error {
+			req, _ := http.NewRequest("GET", "http://"+r.web+"/v1/messages/0123456789abcdef", nil)
+			req.Header.Set("Authorization", "Bearer "+token)
+			resp, err := http.DefaultClient.Do(req)
+			if err != nil {
+				return err
+			}
+			resp.Body.Close()
+			if (resp.StatusCode != http.StatusUnauthorized) != valid {
+				return fmt.Errorf("a key is answered %d; want it valid: %v", resp.StatusCode, valid)
+			}
+			return nil
+		})
+	}
+	holder(b, true)
+	if out := key(b, "list"); !strings.Contains(out, "shop") {
+		t.Errorf("mta key list prints %s", out)
+	}
+	key(b, "remove", "shop")
+	holder(b, false)
+	holder(a, false)
+
 	paused := func(r *relay, want bool) {
 		t.Helper()
 		known(fmt.Sprintf("a pause (%v)", want), func() error {
@@ -101,7 +133,7 @@ tenant "acme" {
 		})
 	}
 	// The third, which has stopped, is named.
-	out, err := mta([]string{"MTA_CONFIG=" + a.config}, "pause", "domain", "big.example", "--reason", "theirs")
+	out, err = mta([]string{"MTA_CONFIG=" + a.config}, "pause", "domain", "big.example", "--reason", "theirs")
 	if want := "node 3 of the cluster: the change is not known there yet"; err != nil || !strings.Contains(out, want) {
 		t.Errorf("mta pause prints %s, %v; want %q", out, err, want)
 	}

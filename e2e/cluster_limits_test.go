@@ -3,6 +3,7 @@ package e2e
 import (
 	"fmt"
 	"net"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -83,7 +84,8 @@ func (j *toll) over(perSecond, burst float64) (worst float64) {
 	return worst
 }
 
-// members are relays of one cluster, each with its certificate. WEB in their configuration is an address of each.
+// members are relays of one cluster, each with its certificate. WEB in their configuration is an address of each, KEYS an
+// empty keys file.
 func members(t *testing.T, d []*database, dns, port, config string, n int) (relays []*relay) {
 	t.Helper()
 	ca := filepath.Join(scratch(t), "ca")
@@ -94,8 +96,12 @@ func members(t *testing.T, d []*database, dns, port, config string, n int) (rela
 	}
 	for i := range n {
 		runClient(t, "", binary, "cluster", "ca", "issue", ca, fmt.Sprint(i+1))
-		web := freeAddress(t)
-		r := newRelay(t, dns, port, takingAll+strings.ReplaceAll(config, "WEB", web)+fmt.Sprintf(`
+		web, keys := freeAddress(t), filepath.Join(scratch(t), "keys")
+		writeFile(t, keys, "")
+		if err := os.Chmod(keys, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r := newRelay(t, dns, port, takingAll+strings.NewReplacer("WEB", web, "KEYS", keys).Replace(config)+fmt.Sprintf(`
 cluster {
   database    = env("MTA_CLUSTER_DATABASE")
   address     = %q

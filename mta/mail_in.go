@@ -65,6 +65,7 @@ type mailIn struct {
 	logins       atomic.Pointer[auth.Service] // nil without users
 	salts        atomic.Pointer[[]byte]       // the secret that makes those of users that don't exist
 	keys         atomic.Pointer[auth.Keys]    // nil without a keys file
+	sharedKeys   *auth.SharedKeys             // of the nodes of a cluster
 	unsubscribes accept.Unsubscribes
 	templates    templates
 	sessions     envelope.IDs // names sessions, whatever the listener

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"example.org/mta/mta/config"
+	"example.org/mta/mta/wiring"
 	"example.org/mta/submission"
 	"example.org/mta/submission/auth"
 	"example.org/mta/submission/intake"
@@ -119,7 +120,10 @@ func (r *mailIn) mayUsePool(tenant, pool string) bool {
 }
 
 // openKeys begins to check API keys, when the configuration has a keys file.
-func (r *mailIn) openKeys(cfg *config.Config, undo *undoer) error {
+func (r *mailIn) openKeys(cfg *config.Config, undo *undoer) (err error) {
+	if r.sharedKeys, err = wiring.APIKeys(cfg, r.known, r.now, r.log); err != nil {
+		return err
+	}
 	r.keys.Store(r.newKeys(cfg))
 	undo.add(func() { r.closeKeys() })
 	return nil
@@ -135,7 +139,7 @@ func (r *mailIn) newKeys(cfg *config.Config) *auth.Keys {
 		return nil
 	}
 	return auth.OpenKeys(auth.KeyConfig{
-		File: cfg.Keys.File, Use: cfg.KeysUsed(), Now: r.now, Log: r.log,
+		File: cfg.Keys.File, Use: cfg.KeysUsed(), Shared: r.sharedKeys, Now: r.now, Log: r.log,
 		Tenant: func(name string) bool { return r.policy.Load().Config.Tenant(name) != nil },
 	})
 }

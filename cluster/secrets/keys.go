@@ -83,19 +83,20 @@ type sealed struct {
 	Data []byte `json:"data"`
 }
 
-func (k *Keys) seal(at string, secret []byte) []byte {
+// Seal encrypts a value of a key.
+func (k *Keys) Seal(at string, plain []byte) []byte {
 	nonce := make([]byte, chacha20poly1305.NonceSizeX)
 	rand.Read(nonce) // never fails
 	first := k.all[0]
-	text, _ := json.Marshal(sealed{first.id, first.aead.Seal(nonce, nonce, secret, []byte(at))}) // never fails
+	text, _ := json.Marshal(sealed{first.id, first.aead.Seal(nonce, nonce, plain, []byte(at))}) // never fails
 	return text
 }
 
-// open decrypts a value.
-func (k *Keys) open(at string, value []byte) ([]byte, error) {
+// Open decrypts a value of a key.
+func (k *Keys) Open(at string, value []byte) ([]byte, error) {
 	var s sealed
 	if err := json.Unmarshal(value, &s); err != nil || len(s.Data) < chacha20poly1305.NonceSizeX {
-		return nil, errors.New("it is not an encrypted secret: somebody has edited it")
+		return nil, errors.New("it is not encrypted: somebody has edited it")
 	}
 	var ids []string
 	for _, key := range k.all {
@@ -103,14 +104,11 @@ func (k *Keys) open(at string, value []byte) ([]byte, error) {
 			continue
 		}
 		nonce, text := s.Data[:chacha20poly1305.NonceSizeX], s.Data[chacha20poly1305.NonceSizeX:]
-		secret, err := key.aead.Open(nil, nonce, text, []byte(at))
-		if err == nil {
-			err = check(at, secret)
-		}
+		plain, err := key.aead.Open(nil, nonce, text, []byte(at))
 		if err != nil {
 			return nil, fmt.Errorf("it can't be decrypted by key %s: somebody has edited it", key.id)
 		}
-		return secret, nil
+		return plain, nil
 	}
 	if len(s.Key) > 16 {
 		return nil, errors.New("it names no key: somebody has edited it")

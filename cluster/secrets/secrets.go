@@ -13,6 +13,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -157,9 +158,9 @@ func check(key string, secret []byte) error {
 	name, _, _ := strings.Cut(key, "/")
 	switch {
 	case len(secret) != Size:
-		return fmt.Errorf("the secret has %d octets, not %d", len(secret), Size)
+		return fmt.Errorf("the secret has %d octets, not %d: somebody has edited it", len(secret), Size)
 	case name == "" || Key(name, secret) != key:
-		return fmt.Errorf("it is not the secret of its key")
+		return errors.New("it is not the secret of its key: somebody has edited it")
 	}
 	return nil
 }
@@ -235,6 +236,15 @@ func others(all map[string][]byte, name string, own [][]byte) (some [][]byte) {
 	return some
 }
 
+// open decrypts the value of a key.
+func (s *Store) open(key string, value []byte) ([]byte, error) {
+	secret, err := s.cfg.Keys.Open(key, value)
+	if err == nil {
+		err = check(key, secret)
+	}
+	return secret, err
+}
+
 // All implements changes.Kind.
 func (s *Store) All(_ context.Context, each func(keys []string) error) error {
 	s.mu.Lock()
@@ -250,7 +260,7 @@ func (s *Store) Get(_ context.Context, keys []string) (map[string][]byte, error)
 	values := make(map[string][]byte)
 	for _, key := range keys {
 		if secret := s.all[key]; secret != nil {
-			values[key] = s.cfg.Keys.seal(key, secret)
+			values[key] = s.cfg.Keys.Seal(key, secret)
 		}
 	}
 	return values, nil
@@ -258,7 +268,7 @@ func (s *Store) Get(_ context.Context, keys []string) (map[string][]byte, error)
 
 // Look implements changes.Kind: a secret never ends.
 func (s *Store) Look(key string, value []byte) (rank int, until time.Time, err error) {
-	_, err = s.cfg.Keys.open(key, value)
+	_, err = s.open(key, value)
 	return 1, until, err
 }
 
@@ -276,7 +286,7 @@ func (s *Store) Apply(_ context.Context, values map[string][]byte, stays func(ke
 		case len(next) >= Most:
 			s.cfg.Log.Error("a secret of another node is left out: there are too many", "name", name, "most", Most)
 		default:
-			secret, err := s.cfg.Keys.open(key, value)
+			secret, err := s.open(key, value)
 			if err != nil {
 				return err
 			}

@@ -196,9 +196,9 @@ func TestEditedRows(t *testing.T) {
 		for what, value := range map[string][]byte{
 			"no JSON":                             []byte("x"),
 			"too short":                           []byte(`{"key":"","data":"AAAA"}`),
-			"a value of another key":              forged.seal(Key(links, secret(2)), secret(2)),
-			"another secret":                      forged.seal(at, secret(9)),
-			"a secret that is too short":          forged.seal(at, secret(9)[:5]),
+			"a value of another key":              forged.Seal(Key(links, secret(2)), secret(2)),
+			"another secret":                      forged.Seal(at, secret(9)),
+			"a secret that is too short":          forged.Seal(at, secret(9)[:5]),
 			"under a key that is none: edited it": []byte(`{"key":"` + strings.Repeat("x", 5000) + `","data":"` + strings.Repeat("A", 400) + `"}`),
 			"of another file":                     []byte(`{"key":"00000000","data":"` + strings.Repeat("A", 400) + `"}`),
 		} {
@@ -306,7 +306,7 @@ func TestAnotherKeyTakesOver(t *testing.T) {
 				t.Errorf("there are %d rows", len(all))
 			}
 			for at, row := range all {
-				if _, err := k.open(at[1], row.Value); err != nil {
+				if _, err := k.Open(at[1], row.Value); err != nil {
 					t.Error(err)
 				}
 			}

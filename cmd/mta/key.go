@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -28,7 +29,8 @@ import (
 const keyHelp = `Show and change the API keys with which applications submit mail by HTTP. Each key belongs
 to one tenant. The configuration names the file, keys { file = "..." }; --file names another.
 
-A change takes effect immediately, without a reload. These commands need no running relay.
+A change takes effect immediately, without a reload. These commands need no running relay;
+the nodes of a cluster share the keys that a running one has.
 
 A key is printed once, when it is added or rotated: the file has its SHA-256 only.`
 
@@ -61,12 +63,28 @@ func (c *cli) fileOf(flag string, of func(*config.Config) string, what, add stri
 	return path, cfg, nil
 }
 
+// sharedKeys are those of the cluster, nil without one. They count before the file.
+func (c *cli) sharedKeys(cfg *config.Config) *auth.SharedKeys {
+	if cfg == nil || c.keysFlag != "" {
+		return nil
+	}
+	shared, err := auth.ReadSharedKeys(cfg.Cluster.KeysPath())
+	if err != nil {
+		fmt.Fprintf(c.err, "mta: only those of the file are known: %v\n", err)
+	}
+	return shared
+}
+
 // keysTable reads the keys file.
 func (c *cli) keysTable() (path string, cfg *config.Config, table *auth.KeyTable, err error) {
 	if path, cfg, err = c.keysFile(); err != nil {
 		return "", nil, nil, err
 	}
-	if table, err = auth.LoadKeys(path); err != nil {
+	table, err = auth.LoadKeys(path)
+	if errors.Is(err, fs.ErrNotExist) && c.sharedKeys(cfg) != nil {
+		table, err = auth.ParseKeys(nil, path)
+	}
+	if err != nil {
 		return "", nil, nil, keyFault(err)
 	}
 	return path, cfg, table, nil
@@ -135,6 +153,16 @@ func (c *cli) keyAdd(ctx context.Context, o newKeyOptions) error {
 		token string
 		added *auth.Key
 	)
+	if done, err := c.inCluster(cfg, func(client *api.Client) error {
+		done, err := api.OpAddAPIKey.Call(ctx, client, api.AddAPIKey{Intent: api.Intent{DryRun: o.dryRun},
+			Tenant: o.tenant, Name: o.name, Scopes: o.scopes, From: o.from, Expires: o.expires})
+		if err != nil {
+			return err
+		}
+		return c.sharedToken("added", &done, o.asJSON)
+	}); done || err != nil {
+		return err
+	}
 	f := fileChange{"key add", api.FileSubject{File: path, Tenant: k.Tenant, Names: []string{k.Name}, Scopes: o.scopes},
 		o.dryRun}
 	err = c.changeFile(ctx, f, func() (int, error) {
@@ -231,8 +259,23 @@ old one immediately, as after a leak.`,
   mta key rotate shop --tenant acme --overlap 0s`,
 		Args: oneArg("the key's name"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			path, _, err := c.keysFile()
+			path, cfg, err := c.keysFile()
 			if err != nil {
+				return err
+			}
+			if done, err := c.inCluster(cfg, func(client *api.Client) error {
+				done, err := api.OpRotateAPIKey.Call(cmd.Context(), client, api.RotateAPIKey{
+					Intent: api.Intent{DryRun: dryRun}, Tenant: tenant, Name: args[0], Overlap: &overlap,
+					Expires: expires})
+				if err == nil {
+					err = c.sharedToken("rotated", &done, asJSON)
+				}
+				if err == nil && done.Old != nil && !asJSON && !dryRun {
+					_, err = fmt.Fprintf(c.err, "%s: the old key, id %s, is valid until %s UTC\n", theCluster,
+						done.Old.ID, done.Old.Expires.Format(time.DateTime))
+				}
+				return err
+			}); done || err != nil {
 				return err
 			}
 			var end time.Time
@@ -292,8 +335,14 @@ Requests with them are refused from then on.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			path, _, err := c.keysFile()
+			path, cfg, err := c.keysFile()
 			if err != nil {
+				return err
+			}
+			if done, err := c.inCluster(cfg, func(client *api.Client) error {
+				return c.removeShared(cmd.Context(), client,
+					api.RemoveAPIKeys{Intent: api.Intent{DryRun: dryRun}, Tenant: tenant, Names: args})
+			}); done || err != nil {
 				return err
 			}
 			var removed []*auth.Key
@@ -321,6 +370,79 @@ Requests with them are refused from then on.`,
 	cmd.Flags().BoolVar(&expired, "expired", false, "all keys that have expired")
 	fileFlags(cmd, &dryRun)
 	return cmd
+}
+
+// theCluster is where keys are that its nodes share.
+const theCluster = "the cluster"
+
+// inCluster has the relay change keys that the nodes of its cluster share. It reports false if there is no cluster, or
+// the relay does not run: then the file is changed, and the relay takes that over when it starts.
+func (c *cli) inCluster(cfg *config.Config, change func(*api.Client) error) (done bool, err error) {
+	if cfg == nil || c.keysFlag != "" || !cfg.Cluster.SharesSecrets() {
+		return false, nil
+	}
+	client, err := c.client()
+	if err != nil {
+		return false, err
+	}
+	if err = change(client); c.notRunning(err) {
+		return false, nil
+	}
+	return true, err
+}
+
+// sharedToken prints a key as newToken does, and which nodes don't know it yet.
+func (c *cli) sharedToken(what string, n *api.NewAPIKey, asJSON bool) error {
+	if asJSON {
+		return writeJSON(c.out, n)
+	}
+	if n.Behind != "" {
+		fmt.Fprintln(c.err, n.Behind)
+	}
+	k := auth.Key{Tenant: n.Added.Tenant, Name: n.Added.Name, Expires: n.Added.Expires}
+	_, err := hex.Decode(k.Sum[:], []byte(n.Added.ID))
+	if err == nil {
+		k.Scopes, err = auth.ParseScopes(n.Added.Scopes)
+	}
+	if err == nil {
+		k.From, err = auth.ParseNetworks(n.Added.From)
+	}
+	if err != nil {
+		return err
+	}
+	return c.newToken(theCluster, what, n.Key, &k, false)
+}
+
+// removeShared removes keys; those that have expired if none is named.
+func (c *cli) removeShared(ctx context.Context, client *api.Client, o api.RemoveAPIKeys) error {
+	if len(o.Names) == 0 {
+		list, err := api.OpAPIKeys.Call(ctx, client, api.None{})
+		if err != nil {
+			return err
+		}
+		for _, k := range list.Keys {
+			if k.State == "expired" {
+				o.Names = append(o.Names, k.ID)
+			}
+		}
+		if len(o.Names) == 0 {
+			fmt.Fprintf(c.out, "%s: no key has expired\n", theCluster)
+			return nil
+		}
+	}
+	done, err := api.OpRemoveAPIKeys.Call(ctx, client, o)
+	if err != nil {
+		return err
+	}
+	if done.Behind != "" {
+		fmt.Fprintln(c.err, done.Behind)
+	}
+	for _, k := range done.Keys {
+		if err := c.did(o.DryRun, theCluster, "removed %s of %s, id %s", k.Name, k.Tenant, k.ID); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // removeKeys removes keys by their names or ids, or without any those that have expired.
@@ -362,7 +484,7 @@ func (c *cli) keyList(tenant string) (list api.APIKeyList, err error) {
 		}
 	}
 	list.Keys = []api.APIKey{}
-	for _, k := range table.Keys() {
+	for _, k := range c.sharedKeys(cfg).Over(table.Keys()) {
 		if tenant == "" || tenant == k.Tenant {
 			l := c.listed(k)
 			l.LastUsed = used[l.ID]
@@ -399,7 +521,7 @@ id, as for a key that turned up in a log. The exit status is 1 if the file does 
 it.`,
 		Args: noArgs,
 		RunE: func(*cobra.Command, []string) error {
-			path, _, table, err := c.keysTable()
+			path, cfg, table, err := c.keysTable()
 			if err != nil {
 				return err
 			}
@@ -407,7 +529,7 @@ it.`,
 			if err != nil {
 				return err
 			}
-			k := table.Of(strings.TrimSpace(token))
+			k := c.sharedKeys(cfg).Of(strings.TrimSpace(token), table)
 			if k == nil {
 				return fmt.Errorf("%s does not have this key", path)
 			}

@@ -212,7 +212,7 @@ func clusterWarnings(cfg *config.Config) []string {
 		return nil
 	}
 	return []string{place("cluster", c.Origin("database")) + ": without secrets_key the other nodes refuse this " +
-		"node's unsubscribe links and reports about its mail, and this node theirs: docs/cluster.md"}
+		"node's unsubscribe links, API keys and reports about its mail, and this node theirs: docs/cluster.md"}
 }
 
 // tlsReportWarnings returns what keeps receivers from believing TLS reports by mail.

@@ -31,9 +31,9 @@ type Cluster struct {
 	Key string `conf:"key"`
 	// File in PEM form: the certificate of the cluster's authority, `ca.pem`.
 	CA string `conf:"ca"`
-	// File with the key under which secrets that make tokens, such as those of unsubscribe links, are in the database:
-	// the `secrets.key` of [`mta cluster ca init`](cli.md#mta-cluster-ca), the same for all nodes. Without it a link or
-	// a return path is good at the node that made it, and refused by the others.
+	// File with the key under which secrets that make tokens, such as those of unsubscribe links, and API keys are in
+	// the database: the `secrets.key` of [`mta cluster ca init`](cli.md#mta-cluster-ca), the same for all nodes. Without
+	// it a link, a return path or an API key is good at the node that made it, and refused by the others.
 	SecretsKey string `conf:"secrets_key"`
 	// A managed service replicates the database below PostgreSQL, so that no standby shows. Without it a relay joins
 	// only if there is a synchronous standby, and its absence is the alarm `cluster_standby`.
@@ -43,6 +43,9 @@ type Cluster struct {
 
 // On reports whether the relay is a node.
 func (c *Cluster) On() bool { return c.Database != "" }
+
+// SharesSecrets reports whether the node shares what must not stand in the database in clear.
+func (c *Cluster) SharesSecrets() bool { return c.On() && c.SecretsKey != "" }
 
 // Pair is the node's certificate with its key.
 func (c *Cluster) Pair() certificates.Pair {
@@ -71,6 +74,9 @@ func (k checker) cluster(taken *claims) {
 	}
 	k.claim(taken, c.Address, "cluster", &c.block)
 }
+
+// KeysPath is where the node keeps the API keys of all nodes.
+func (c *Cluster) KeysPath() string { return c.Path + "-keys" }
 
 // SecretsPath is where the node keeps the secrets of all nodes.
 func (c *Cluster) SecretsPath() string { return c.Path + "-secrets" }

@@ -43,9 +43,9 @@ import (
 // Queue is where the queue is within the data directory.
 func Queue(cfg *config.Config) string { return cfg.DataDir + "/queue" }
 
-// Places lists the stores of a relay. Without a format are the secrets, which are random octets; those of a cluster's
-// nodes, whose file states its format; the maildrop, whose letters each state theirs, since programs of any version
-// write them; and certificates from authorities.
+// Places lists the stores of a relay. Without a format are the secrets, which are random octets; the secrets and
+// keys of a cluster's nodes, whose files state their formats; the maildrop, whose letters each state theirs, since
+// programs of any version write them; and certificates from authorities.
 func Places(cfg *config.Config) []format.Place {
 	folder := func(s format.Store, path string) format.Place {
 		return format.Place{Store: s, Path: path, Folder: true}

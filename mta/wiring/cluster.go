@@ -15,6 +15,7 @@ import (
 	"example.org/mta/cluster/secrets"
 	"example.org/mta/delivery"
 	"example.org/mta/mta/config"
+	"example.org/mta/submission/auth"
 )
 
 // Changes opens what is exchanged in the cluster of a configuration, nil without one. What is left of an earlier one is
@@ -33,14 +34,13 @@ func Changes(cfg *config.Config, now func() time.Time, log *slog.Logger) (*excha
 // Secrets opens the secrets by which all nodes of the cluster make tokens. Those of other nodes are accepted without a
 // cluster, too: what was sent before the relay left one is good.
 func Secrets(cfg *config.Config, c *exchange.Exchange, now func() time.Time, log *slog.Logger) (*secrets.Store, error) {
-	k := &cfg.Cluster
-	sc := secrets.Config{Path: k.SecretsPath(), Now: now, Log: log}
-	if !k.On() || k.SecretsKey == "" {
-		return secrets.Open(sc)
-	}
-	keys, err := secrets.ReadKeys(k.SecretsKey)
+	sc := secrets.Config{Path: cfg.Cluster.SecretsPath(), Now: now, Log: log}
+	keys, err := secretsKey(cfg)
 	if err != nil {
-		return nil, fmt.Errorf("secrets_key: %w", err)
+		return nil, err
+	}
+	if keys == nil {
+		return secrets.Open(sc)
 	}
 	sc.Keys, sc.Note = keys, c.Of("secret")
 	s, err := secrets.Open(sc)
@@ -48,6 +48,38 @@ func Secrets(cfg *config.Config, c *exchange.Exchange, now func() time.Time, log
 		return nil, err
 	}
 	return s, c.Add("secret", s, s.Empty())
+}
+
+// secretsKey reads the key under which secrets are shared, nil where they are not.
+func secretsKey(cfg *config.Config) (*secrets.Keys, error) {
+	if !cfg.Cluster.SharesSecrets() {
+		return nil, nil
+	}
+	keys, err := secrets.ReadKeys(cfg.Cluster.SecretsKey)
+	if err != nil {
+		err = fmt.Errorf("secrets_key: %w", err)
+	}
+	return keys, err
+}
+
+// APIKeys opens the API keys that the nodes of a cluster share. Those that were shared count without a cluster, too.
+func APIKeys(
+	cfg *config.Config, c *exchange.Exchange, now func() time.Time, log *slog.Logger,
+) (*auth.SharedKeys, error) {
+	sc := auth.SharedKeysConfig{Path: cfg.Cluster.KeysPath(), Now: now, Log: log}
+	keys, err := secretsKey(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if keys == nil {
+		return auth.OpenSharedKeys(sc)
+	}
+	sc.Sealer, sc.Note = keys, c.Of("key")
+	s, err := auth.OpenSharedKeys(sc)
+	if err != nil {
+		return nil, err
+	}
+	return s, c.Add("key", s, s.Empty())
 }
 
 // Cluster takes part in the cluster of a configuration, nil without one.

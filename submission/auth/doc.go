@@ -25,6 +25,7 @@
 //	keys_change.go    add, rotate, remove: for the command line and the control API
 //	keys_book.go      the keys in force, and the check of a token
 //	keys_use.go       when each key was used last
+//	keys_shared.go    the keys that the nodes of a cluster share, which count before the file
 //
 // A token is 256 random bits. The file has its SHA-256, so a stolen file opens nothing, and a lookup by that sum gives
 // nothing away by its time. Slow hashes are for passwords, which can be guessed. A token that is unknown, has expired

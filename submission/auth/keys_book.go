@@ -29,6 +29,7 @@ type KeyConfig struct {
 	Use  string // the file with the last uses; "": not kept over restarts
 	// Tenant reports whether the configuration has a tenant.
 	Tenant func(name string) bool
+	Shared *SharedKeys      // count before the file; nil: none
 	Now    func() time.Time // nil: time.Now
 	Log    *slog.Logger     // nil: none
 }
@@ -92,7 +93,12 @@ func (b *Keys) load(path string) (*byKey, error) {
 }
 
 func (b *Keys) taken(was, is *byKey) {
-	b.uses.keep(is.of)
+	var keys []*Key
+	for _, k := range is.of {
+		keys = append(keys, k.Key)
+	}
+	b.cfg.Shared.take(b.cfg.File, keys)
+	b.uses.keep(b.cfg.Shared.Over(keys))
 	if was != nil {
 		b.cfg.Log.Info("keys file read", "file", b.cfg.File, "keys", len(is.of))
 	}
@@ -113,14 +119,15 @@ func (b *Keys) Reread() { b.file.Get(0) }
 // ErrRefused and ErrTooManyWrongKeys come late, so that guesses are slow; a good token never waits.
 func (b *Keys) Check(ctx context.Context, token string, from netip.Addr) (Identity, error) {
 	keys, sum := b.file.Get(fresh), KeySumOf(token)
-	if keys == nil || keys.of[sum] == nil {
+	k := b.find(keys, sum)
+	if k == nil {
 		keys = b.file.Get(0) // it may just have been added
+		k = b.find(keys, sum)
 	}
-	if keys == nil {
+	if keys == nil && k == nil {
 		return Identity{}, ErrNoKeys
 	}
 	now := b.cfg.Now()
-	k := keys.of[sum]
 	if why := refusal(k, from, now); why != "" {
 		err := b.refuse(ctx, k, token, from, why)
 		if k != nil && k.Expired(now) {
@@ -137,6 +144,19 @@ func (b *Keys) Check(ctx context.Context, token string, from netip.Addr) (Identi
 	b.accepted.Add(1)
 	return k.identity, nil
 }
+
+// find returns a key in force, nil without one.
+func (b *Keys) find(keys *byKey, sum KeySum) *keyInForce {
+	if k, is := b.cfg.Shared.find(sum); k != nil {
+		return &keyInForce{k, k.identity(), b.uses.of(k.ID())}
+	} else if is || keys == nil {
+		return nil
+	}
+	return keys.of[sum]
+}
+
+// Shared are the keys that are shared in a cluster; nil without any.
+func (b *Keys) Shared() *SharedKeys { return b.cfg.Shared }
 
 // refusal returns why a key is not good, "" when it is.
 func refusal(k *keyInForce, from netip.Addr, now time.Time) string {

@@ -27,7 +27,7 @@ func (f File) AddKey(k Key, now time.Time) (token string, added *Key, err error)
 		return "", nil, err
 	}
 	token, k.Sum = newToken()
-	err = update(f, ParseKeys, func(t *KeyTable) (*KeyTable, error) {
+	err = f.updateKeys(func(t *KeyTable) (*KeyTable, error) {
 		if t.current[name{k.Tenant, k.Name}] != nil {
 			return nil, fmt.Errorf("%w: %s of %s", ErrExists, k.Name, k.Tenant)
 		}
@@ -89,7 +89,7 @@ func (t *KeyTable) find(w WhichKey) ([]*Key, error) {
 
 // RemoveKeys takes keys out of a file: those that are named, each of which must be there.
 func (f File) RemoveKeys(which ...WhichKey) (removed []*Key, err error) {
-	err = update(f, ParseKeys, func(t *KeyTable) (*KeyTable, error) {
+	err = f.updateKeys(func(t *KeyTable) (*KeyTable, error) {
 		for _, w := range which {
 			some, err := t.find(w)
 			if err != nil {
@@ -107,7 +107,7 @@ func (f File) RemoveKeys(which ...WhichKey) (removed []*Key, err error) {
 
 // RemoveExpiredKeys takes the keys out of a file that are no longer good.
 func (f File) RemoveExpiredKeys(now time.Time) (removed []*Key, err error) {
-	err = update(f, ParseKeys, func(t *KeyTable) (*KeyTable, error) {
+	err = f.updateKeys(func(t *KeyTable) (*KeyTable, error) {
 		for _, k := range t.keys {
 			if k.Expired(now) {
 				removed = append(removed, k)
@@ -129,7 +129,7 @@ func (f File) RotateKey(
 ) (token string, added, old *Key, err error) {
 	now = now.UTC().Truncate(time.Second)
 	token, sum := newToken()
-	err = update(f, ParseKeys, func(t *KeyTable) (*KeyTable, error) {
+	err = f.updateKeys(func(t *KeyTable) (*KeyTable, error) {
 		found, err := t.find(w)
 		if err != nil {
 			return nil, err

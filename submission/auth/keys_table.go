@@ -79,6 +79,7 @@ type KeyTable struct {
 	line    map[*Key]int // from 0
 	byID    map[string]*Key
 	current map[name]*Key
+	shared  bool // of several nodes, each of which may have given a name: the newest key is current
 }
 
 // name is what a key is called.
@@ -98,8 +99,10 @@ func (t *KeyTable) Of(token string) *Key {
 
 // ParseKeys reads a keys file. path is for messages; an error names every line that is wrong, and quotes no
 // more of it than a word.
-func ParseKeys(text []byte, path string) (*KeyTable, error) {
-	t := &KeyTable{line: make(map[*Key]int), byID: make(map[string]*Key), current: make(map[name]*Key)}
+func ParseKeys(text []byte, path string) (*KeyTable, error) { return parseKeys(text, path, false) }
+
+func parseKeys(text []byte, path string, shared bool) (*KeyTable, error) {
+	t := &KeyTable{line: make(map[*Key]int), byID: make(map[string]*Key), current: make(map[name]*Key), shared: shared}
 	var problems []error
 	in := bufio.NewScanner(bytes.NewReader(text))
 	in.Buffer(nil, maxKeyLine)
@@ -164,10 +167,13 @@ func (t *KeyTable) claim(k *Key, line int) error {
 		return fmt.Errorf("the same key is in line %d already", t.line[other]+1)
 	}
 	if k.Replaced.IsZero() {
-		if other := t.current[called]; other != nil {
+		other := t.current[called]
+		if other != nil && !t.shared {
 			return fmt.Errorf("tenant %q has a key %q in line %d already", k.Tenant, k.Name, t.line[other]+1)
 		}
-		t.current[called] = k
+		if other == nil || !k.Created.Before(other.Created) {
+			t.current[called] = k
+		}
 	}
 	t.keys = append(t.keys, k)
 	t.line[k], t.byID[k.ID()] = line, k
@@ -345,7 +351,7 @@ func (t *KeyTable) change(gone []*Key, more ...*Key) (*KeyTable, error) {
 	for _, k := range more {
 		lines = append(lines, k.String())
 	}
-	return ParseKeys([]byte(strings.Join(lines, "\n")), "keys")
+	return parseKeys([]byte(strings.Join(lines, "\n")), "keys", t.shared)
 }
 
 func (t *KeyTable) text() []byte { return []byte(strings.Join(t.lines, "\n") + "\n") }

@@ -109,10 +109,10 @@ func (u *uses) of(id string) *lastUse {
 }
 
 // keep forgets the keys that are not in force.
-func (u *uses) keep(t map[KeySum]*keyInForce) {
-	ids := make(map[string]bool, len(t))
-	for sum := range t {
-		ids[sum.ID()] = true
+func (u *uses) keep(keys []*Key) {
+	ids := make(map[string]bool, len(keys))
+	for _, k := range keys {
+		ids[k.ID()] = true
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()

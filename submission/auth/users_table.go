@@ -308,6 +308,39 @@ func (t *UserTable) text() []byte {
 type File struct {
 	Path   string
 	DryRun bool // write nothing, but return what would be done, or the error of doing it
+	// Shared keys are changed in the place of the file; nil: the file is.
+	Shared *SharedKeys
+}
+
+// updateKeys changes the keys.
+func (f File) updateKeys(change func(*KeyTable) (*KeyTable, error)) error {
+	if !f.Shared.On() {
+		return update(f, ParseKeys, change)
+	}
+	err := f.Shared.update(f.DryRun, change)
+	if err == nil && !f.DryRun {
+		f.dropRemoved()
+	}
+	return err
+}
+
+// dropRemoved takes keys that were removed out of the file, if it can be written.
+func (f File) dropRemoved() {
+	nothing := errors.New("there is nothing to be removed")
+	err := update(f, ParseKeys, func(t *KeyTable) (*KeyTable, error) {
+		gone := slices.DeleteFunc(slices.Clone(t.keys), func(k *Key) bool {
+			now, is := f.Shared.find(k.Sum)
+			return !is || now != nil
+		})
+		if len(gone) == 0 {
+			return nil, nothing
+		}
+		return t.change(gone)
+	})
+	if err != nil && !errors.Is(err, nothing) {
+		f.Shared.cfg.Log.Warn("the keys file has keys yet that were removed; they are not valid", "file", f.Path,
+			"error", err)
+	}
 }
 
 // load reads a file.

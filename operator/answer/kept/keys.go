@@ -18,6 +18,16 @@ type Keys struct {
 	Config func() *config.Config // in force
 	Now    func() time.Time
 	Book   func() *auth.Keys // in force; nil without a keys file
+	// Behind waits for the other nodes of a cluster, and returns which don't know of a change yet; "": all do.
+	Behind func(context.Context) string
+}
+
+// shared are the keys that the nodes of a cluster share; nil without any.
+func (a Keys) shared() *auth.SharedKeys {
+	if book := a.Book(); book != nil {
+		return book.Shared()
+	}
+	return nil
 }
 
 // file is the keys file of the configuration in force.
@@ -35,12 +45,12 @@ func (a Keys) APIKeys(context.Context) (api.APIKeyList, error) {
 	}
 	table, err := auth.LoadKeys(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return api.APIKeyList{}, nil
+		return a.list(a.shared().Over(nil)), nil
 	}
 	if err != nil {
 		return api.APIKeyList{}, keyError(err)
 	}
-	return a.list(table.Keys()), nil
+	return a.list(a.shared().Over(table.Keys())), nil
 }
 
 func (a Keys) list(some []*auth.Key) (l api.APIKeyList) {
@@ -68,7 +78,12 @@ func APIKey(k *auth.Key, now time.Time) api.APIKey {
 		Created: k.Created, Expires: k.Expires, Replaced: k.Replaced, State: k.State(now)}
 }
 
-func (a Keys) AddAPIKey(_ context.Context, add api.AddAPIKey) (api.NewAPIKey, error) {
+// keys are those of the file, or of the cluster.
+func (a Keys) keys(path string, dry bool) auth.File {
+	return auth.File{Path: path, DryRun: dry, Shared: a.shared()}
+}
+
+func (a Keys) AddAPIKey(ctx context.Context, add api.AddAPIKey) (api.NewAPIKey, error) {
 	path, err := a.file()
 	if err != nil {
 		return api.NewAPIKey{}, err
@@ -89,15 +104,14 @@ func (a Keys) AddAPIKey(_ context.Context, add api.AddAPIKey) (api.NewAPIKey, er
 	if add.Expires > 0 {
 		k.Expires = now.Add(time.Duration(add.Expires))
 	}
-	token, added, err := auth.File{Path: path, DryRun: add.DryRun}.AddKey(k, now)
+	token, added, err := a.keys(path, add.DryRun).AddKey(k, now)
 	if err != nil {
 		return api.NewAPIKey{}, keyError(err)
 	}
-	a.changed(add.DryRun)
-	return api.NewAPIKey{Effect: api.Effect{Count: 1}, Key: token, Added: a.key(added)}, nil
+	return api.NewAPIKey{Effect: a.changed(ctx, add.DryRun, 1), Key: token, Added: a.key(added)}, nil
 }
 
-func (a Keys) RotateAPIKey(_ context.Context, o api.RotateAPIKey) (api.NewAPIKey, error) {
+func (a Keys) RotateAPIKey(ctx context.Context, o api.RotateAPIKey) (api.NewAPIKey, error) {
 	path, err := a.file()
 	if err != nil {
 		return api.NewAPIKey{}, err
@@ -111,12 +125,11 @@ func (a Keys) RotateAPIKey(_ context.Context, o api.RotateAPIKey) (api.NewAPIKey
 		end = now.Add(time.Duration(o.Expires))
 	}
 	which := auth.WhichKey{Tenant: o.Tenant, Name: o.Name}
-	token, added, old, err := auth.File{Path: path, DryRun: o.DryRun}.RotateKey(which, overlap, end, now)
+	token, added, old, err := a.keys(path, o.DryRun).RotateKey(which, overlap, end, now)
 	if err != nil {
 		return api.NewAPIKey{}, keyError(err)
 	}
-	a.changed(o.DryRun)
-	done := api.NewAPIKey{Effect: api.Effect{Count: 1}, Key: token, Added: a.key(added)}
+	done := api.NewAPIKey{Effect: a.changed(ctx, o.DryRun, 1), Key: token, Added: a.key(added)}
 	if overlap > 0 {
 		was := a.key(old)
 		done.Old = &was
@@ -124,7 +137,7 @@ func (a Keys) RotateAPIKey(_ context.Context, o api.RotateAPIKey) (api.NewAPIKey
 	return done, nil
 }
 
-func (a Keys) RemoveAPIKeys(_ context.Context, o api.RemoveAPIKeys) (api.RemovedAPIKeys, error) {
+func (a Keys) RemoveAPIKeys(ctx context.Context, o api.RemoveAPIKeys) (api.RemovedAPIKeys, error) {
 	path, err := a.file()
 	if err != nil {
 		return api.RemovedAPIKeys{}, err
@@ -133,19 +146,23 @@ func (a Keys) RemoveAPIKeys(_ context.Context, o api.RemoveAPIKeys) (api.Removed
 	for _, name := range o.Names {
 		which = append(which, auth.WhichKey{Tenant: o.Tenant, Name: name})
 	}
-	removed, err := auth.File{Path: path, DryRun: o.DryRun}.RemoveKeys(which...)
+	removed, err := a.keys(path, o.DryRun).RemoveKeys(which...)
 	if err != nil {
 		return api.RemovedAPIKeys{}, keyError(err)
 	}
-	a.changed(o.DryRun)
-	return api.RemovedAPIKeys{Effect: api.Effect{Count: len(removed)}, APIKeyList: a.list(removed)}, nil
+	return api.RemovedAPIKeys{Effect: a.changed(ctx, o.DryRun, len(removed)), APIKeyList: a.list(removed)}, nil
 }
 
-// changed brings a change of the keys file into force, unless it was a dry run.
-func (a Keys) changed(dry bool) {
+// changed brings a change of keys into force, unless it was a dry run.
+func (a Keys) changed(ctx context.Context, dry bool, count int) api.Effect {
+	done := api.Effect{Count: count}
 	if book := a.Book(); book != nil && !dry {
 		book.Reread()
 	}
+	if a.shared().On() && !dry {
+		done.Behind = a.Behind(ctx)
+	}
+	return done
 }
 
 // keyError puts an error about the keys file into the API's words.
