@@ -90,6 +90,7 @@ func (r *reference) command(cmd *cobra.Command, level string) {
 	}
 	name := cmd.CommandPath()
 	if strings.Contains(r.written, "\n## "+cmd.Name()+"\n") {
+		delete(r.shown, name)
 		return
 	}
 	usage := strings.TrimSuffix(cmd.UseLine(), " [flags]")

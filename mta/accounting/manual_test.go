@@ -56,7 +56,7 @@ func TestTheManualNamesEveryField(t *testing.T) {
 		t.Errorf("the manual has\n%v\nwritten are\n%v", named, want)
 	}
 	for _, typ := range append([]Type{Gap}, Types...) {
-		if !strings.Contains(text, "| `"+string(typ)+"` |") {
+		if !strings.Contains(text, "\n- `"+string(typ)+"`") {
 			t.Errorf("the manual does not name the type %s", typ)
 		}
 	}
