@@ -41,8 +41,8 @@ type Config struct {
 	// Identifies this relay's accounting records. Default: `hostname`.
 	NodeID string `conf:"nodeid" reload:"restart"`
 	// The user that the relay runs as when root starts it, with no privilege except binding to ports below 1024. Its
-	// files (`data_dir`, keys, users file, this file) must belong to this user or be readable by it. Without this
-	// setting a relay started by root stays root, and logs it. Default: the starting user.
+	// files must belong to this user or be readable by it. Without this setting a relay started by root stays root.
+	// Default: the starting user.
 	User string `conf:"user" reload:"restart"`
 	// Who finishes an [upgrade](upgrade.md): `manual`: an operator, with `mta upgrade finish`; `auto`: the relay, after
 	// running for a day.
@@ -224,8 +224,8 @@ type TLS struct {
 // Certificates names those of a server, in files or from ACME, and what its TLS has. Without any: no TLS.
 type Certificates struct {
 	// Files in PEM form, each with the chain of its certificate: `"cert.pem"`, or a list for several names or
-	// algorithms. A client gets the first that matches its requested name (SNI) and algorithms, otherwise the first of
-	// all. The relay rereads the files when they change.
+	// algorithms. A client gets the first that matches its requested name (SNI) and algorithms, else the first of all.
+	// The relay rereads the files when they change.
 	Certificate []string `conf:"certificate"`
 	// Files in PEM form, in the order of `certificate`.
 	Key []string `conf:"key"`

@@ -47,9 +47,9 @@ type Plan struct {
 	// The earliest start of a warm-up under the plan: `"2026-12-01"`, from that day's start, or
 	// `"2026-12-01T08:00:00Z"`. Before then the source sends nothing.
 	Begin Date `conf:"begin"`
-	// The time of day and the time zone (tz database) at which the days of a warm-up start, `"08:00 Europe/Berlin"`;
-	// none: at the time the warm-up began. A warm-up that begins in between gets the rest of that day. A change applies
-	// to later warm-ups. A day is always 24 hours, whatever daylight saving does.
+	// The time at which the days of a warm-up start, `"08:00 Europe/Berlin"`; none: at the time the warm-up began. A
+	// warm-up that begins in between gets the rest of that day. A change applies to later warm-ups. A day is always 24
+	// hours, whatever daylight saving does.
 	DayStarts DayStart `conf:"day_starts"`
 	// Shares of [providers](#provider-name) when mail for several competes, such as `{ google = 2, yahoo = 1 }`; 1
 	// for the others. Default: equal.
