@@ -26,9 +26,9 @@ func manual(t *testing.T) string {
 // TestManualHasEachField: of a request, of its recipients and attachments.
 func TestManualHasEachField(t *testing.T) {
 	names := request.FieldNames()
-	tables := regexp.MustCompile("(?m)^\\| ((?:`[a-z_]+`(?:, )?)+) \\|").FindAllStringSubmatch(manual(t), -1)
+	lists := regexp.MustCompile("(?m)^- ((?:`[a-z_]+`(?:, )?)+)(?: \\(|:)").FindAllStringSubmatch(manual(t), -1)
 	described := map[string]bool{}
-	for _, row := range tables {
+	for _, row := range lists {
 		for _, name := range strings.Split(row[1], ", ") {
 			described[strings.Trim(name, "`")] = true
 		}
@@ -65,7 +65,7 @@ func TestManualHasTheStatuses(t *testing.T) {
 	for path, methods := range readDocument(t).Paths {
 		for _, operation := range methods {
 			for status := range operation.Responses {
-				if !regexp.MustCompile(`(?m)^\| [0-9, ]*\b` + status + `\b`).MatchString(page) {
+				if !regexp.MustCompile(`(?m)^[|-] [0-9, ]*\b` + status + `\b`).MatchString(page) {
 					t.Errorf("docs/http.md lacks the status %s of %s", status, path)
 				}
 			}
