@@ -110,8 +110,10 @@ func within(t *testing.T, count int, test func(t *testing.T, e *enginetest.Share
 			n := &node{T: t, me: changes.Me{Node: uint16(i + 1), Incarnation: 1}, dir: t.TempDir(), key: dir + "/key",
 				own: byte(i + 1), engine: e}
 			members[n.me.Node] = 1
-			n.open()
 			nodes = append(nodes, n)
+		}
+		for _, n := range nodes {
+			n.open()
 		}
 		pass(time.Second)
 		test(t, e, nodes)
