@@ -14,7 +14,6 @@ import (
 	"example.org/mta/operator/answer/blocks"
 	"example.org/mta/operator/answer/connections"
 	"example.org/mta/operator/answer/kept"
-	"example.org/mta/operator/answer/messages"
 	"example.org/mta/operator/answer/sites"
 	"example.org/mta/operator/api"
 	"example.org/mta/operator/history"
@@ -37,7 +36,7 @@ func (r *operators) answers() api.Config {
 			Messages: &r.queued, Suppressed: r.suppressedSince, TLSA: r.tls.Records(), STS: r.tls.Policies,
 			Missing: r.sources.Missing, Weights: r.weights, Files: r.files,
 		},
-		Moves: &messages.Moves{Messages: &r.queued, Repeats: r.repeats, Receptions: r.events, Version: r.opts.Version},
+		Moves: &r.moves,
 		Blocks: blocks.Blocks{
 			Config: r.inForce, Now: r.now, Delivery: r.delivery, Tally: r.tally, Rates: &r.rates,
 			Rules: r.rules, Warmups: r.warmups, Missing: r.sources.Missing, UseOf: r.useOf,
@@ -53,7 +52,7 @@ func (r *operators) answers() api.Config {
 			Behind: func(ctx context.Context) string { return r.known.Behind(ctx, "key") }},
 		Suppressions: kept.Suppressions{List: r.suppression, Feeder: r.feeder, Config: r.inForce, Now: r.now},
 		Bounces:      kept.Bounces{Unknown: &r.unknown, Started: r.life.Started},
-		Clusters:     kept.Cluster{Part: r.cluster},
+		Clusters:     r.clusters(),
 		TLSReports:   kept.TLSReports{Reporter: r.tls.Reports},
 		Inbound:      kept.Inbound{Folder: r.reports.folder},
 		Streams:      kept.Streams{Open: cmp.Or(r.streams, new(events.Streams))},

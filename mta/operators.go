@@ -1,14 +1,20 @@
 package mta
 
 import (
+	"cmp"
+	"context"
 	"net"
 	"sync"
 
+	"example.org/mta/cluster/moving"
 	"example.org/mta/mta/alarm"
 	"example.org/mta/mta/check"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/standing"
+	"example.org/mta/mta/wiring"
 	"example.org/mta/operator/answer/blocks"
+	"example.org/mta/operator/answer/kept"
+	"example.org/mta/operator/answer/messages"
 	"example.org/mta/operator/api"
 	"example.org/mta/operator/audit"
 	"example.org/mta/operator/history"
@@ -18,6 +24,8 @@ import (
 type operators struct {
 	*mailIn
 
+	moves    messages.Moves
+	mover    *moving.Mover // nil without a cluster
 	checks   *check.Daily
 	standing *standing.Standing
 	rates    blocks.Rates
@@ -37,6 +45,7 @@ func openOperators(cfg *config.Config, in *mailIn, undo *undoer) (*operators, er
 		Missing: r.noSource, Audit: func(l audit.Line) error { return r.audit.Add(l) }, Now: r.now, Log: r.log}
 	r.checks.Found = r.standing.Listed
 	err := openAll(cfg, undo, []step{
+		{"cluster", r.openMover},
 		{"", r.openControl}, // its errors name the socket
 		{"console", r.openConsole},
 		{"metrics", r.openMetrics},
@@ -45,4 +54,34 @@ func openOperators(cfg *config.Config, in *mailIn, undo *undoer) (*operators, er
 		r.alarms.Set(r.now(), alarm.Damage, r.data.Damaged())
 	}
 	return r, err
+}
+
+// openMover makes what moves mail to other relays. It withholds what other nodes of the cluster may have.
+func (r *operators) openMover(cfg *config.Config, _ *undoer) (err error) {
+	r.moves = messages.Moves{Messages: &r.queued, Repeats: r.repeats, Receptions: r.events, Version: r.opts.Version}
+	refuses := func() string {
+		state, why := r.state()
+		if state == api.Running {
+			return ""
+		}
+		return cmp.Or(why, state)
+	}
+	r.mover, err = wiring.Mover(cfg, r.cluster, messages.Moving{Moves: &r.moves}, refuses, r.life.Refuses, r.now, r.log)
+	if r.mover != nil {
+		r.cluster.OnTalk(kept.Orders, func(ctx context.Context, from uint16, talk net.Conn) {
+			r.clusters().Obey(ctx, from, talk, r.ControlHandler())
+		})
+	}
+	return err
+}
+
+func (r *operators) clusters() kept.Cluster {
+	return kept.Cluster{Part: r.cluster, Mover: r.mover, Relay: r,
+		Queued: func() int64 { return r.queue.Stats().Queued }}
+}
+
+// clusterTrouble returns the reasons of the cluster's alarms.
+func (r *operators) clusterTrouble() (part, database, standby, certificate string) {
+	part, database, standby, certificate = r.cluster.Trouble()
+	return cmp.Or(part, r.mover.Trouble()), database, standby, certificate
 }

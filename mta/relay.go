@@ -20,6 +20,7 @@
 //	MTA-STS     renews policies, and writes them down; ended by Run
 //	warm-up     the controller; ended by Run
 //	cluster     the part in a cluster, when there is one: see package membership; ended by Run
+//	mover       moves mail to the other nodes: see package moving; ended by Run
 //	admission   computes twice a second what to refuse; ended by Run
 //	pickup      looks every few seconds what sendmail left in the maildrop; ended by Run
 //	alarms      looks at the queue once a minute, at its disk each second; ended by Run
@@ -206,7 +207,7 @@ func (r *Relay) Run(ctx context.Context) error {
 			Certificates: r.certificateTrouble,
 			Overload:     r.admission.Trouble, Checks: r.checks.Trouble, Flood: r.feeder.Flood, Damaged: r.data.Damaged,
 			Log:     r.accountingStats,
-			Cluster: r.cluster.Trouble,
+			Cluster: r.clusterTrouble,
 			Streams: func() (string, string, string) {
 				return alarm.OfStreams(r.streams, r.now())
 			}, Signing: r.dispatcher.SigningTrouble, Waits: r.stuck,
@@ -230,6 +231,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	running.Go(func() { r.tls.Policies.Run(dispatching) })
 	running.Go(func() { r.control.Serve(r.socket) })
 	r.cluster.Start()
+	r.mover.Start()
 	if r.console != nil {
 		running.Go(r.serveConsole)
 	}
@@ -272,6 +274,7 @@ func (r *Relay) shutdown(stopDispatching func(), running *sync.WaitGroup) error 
 		{"the dispatcher", func() error { r.dispatcher.Stop(); stopDispatching(); return nil }},
 		{"deliveries under way", func() error { return r.delivery.Drain(drained) }},
 		{"connections", func() error { r.delivery.Close(); return nil }},
+		{"moves to other nodes", r.mover.Close},
 		{"the cluster", r.cluster.Close},
 		{"look-ups", func() error { r.router.Close(); return nil }},
 		{"records of outcomes", r.flushRecords}, // some of which are reported to senders

@@ -81,6 +81,7 @@ type Membership struct {
 	number uint16
 	certs  *certificates.Store
 	link   *link.Link
+	talks  map[string]func(ctx context.Context, from uint16, talk net.Conn) // set before Start
 	ctx    context.Context
 	end    context.CancelFunc
 	all    sync.WaitGroup
@@ -113,7 +114,8 @@ func (r Refusal) Error() string { return string(r) }
 // Open joins the cluster, or takes part in it again. If the database does not answer, Start goes on with that. Open
 // fails with a Refusal, and when a relay that has never taken part can't use the database as it is.
 func Open(cfg Config) (*Membership, error) {
-	m := &Membership{cfg: cfg, certs: certificates.New(cfg.Now, cfg.Log), changed: func(bool) {}}
+	m := &Membership{cfg: cfg, certs: certificates.New(cfg.Now, cfg.Log), changed: func(bool) {},
+		talks: map[string]func(context.Context, uint16, net.Conn){}}
 	own, err := m.certificate()
 	if err != nil {
 		return nil, err
@@ -123,7 +125,7 @@ func Open(cfg Config) (*Membership, error) {
 	}
 	m.ctx, m.end = context.WithCancel(context.Background())
 	if err = m.complete(); err == nil {
-		m.link = link.New(link.Config{Node: m.number, Certificate: m.certificate, Address: m.address,
+		m.link = link.New(link.Config{Node: m.number, Certificate: m.certificate, Address: m.address, Talks: m.talks,
 			Authorities: func() (*x509.CertPool, error) { return m.certs.Authorities(cfg.CA) },
 			Dial:        m.cfg.dial, Receive: m.receive, Now: cfg.Now, Log: cfg.Log})
 		m.attend()
@@ -406,6 +408,16 @@ func (m *Membership) receive(msg link.Message) error {
 // use the Node. OnUnsettled is called before Start.
 func (m *Membership) OnUnsettled(f func(note string) (end string, keep time.Duration, taken bool)) {
 	m.settled = f
+}
+
+// OnTalk has f called with the talks that other nodes open for a purpose: see package link. It is called before Start.
+func (m *Membership) OnTalk(purpose string, f func(ctx context.Context, from uint16, talk net.Conn)) {
+	m.talks[purpose] = f
+}
+
+// Talk opens a talk with another node.
+func (m *Membership) Talk(ctx context.Context, node uint16, purpose string) (net.Conn, error) {
+	return m.link.Open(ctx, node, purpose)
 }
 
 // Node is what takes part, nil while nothing does: nothing of a shared limit may be used then.

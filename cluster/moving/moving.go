@@ -58,8 +58,10 @@ type Mail interface {
 	Moved([]Taken) error
 	// Stay returns withheld mail to the queue as it was.
 	Stay([]Part)
-	// Keys writes the archive of all that clients can repeat requests with.
+	// Keys writes the archive of all keys with which clients can repeat requests. Requested is how many there are of
+	// requests to this relay.
 	Keys(io.Writer) error
+	Requested() int
 	// Take takes an archive of the relay with a nodeid. With look it only looks what was taken before. What is in taken
 	// is durable, also beside an error.
 	Take(ctx context.Context, from string, archive io.Reader, look bool) (taken []Taken, declined []Declined, err error)
@@ -110,6 +112,7 @@ const (
 	committed = time.Minute      // in which a node has taken a batch
 	idle      = 10 * time.Minute // between two requests of a talk
 	retry     = 5 * time.Second  // until a node is tried again
+	early     = time.Minute      // from when on mail that is withheld is an alarm
 	goodbye   = 5 * time.Second  // for batches that are on their way when the process ends
 	mostMarks = 100_000          // messages that are known to be declined
 	mostNodes = 64               // whose declined messages are known
@@ -134,6 +137,7 @@ type Mover struct {
 	nodes    map[uint16]*peer
 	declined map[string]uint64 // nodes that have declined a message, by their bits
 	guests   map[uint16]*guest
+	end      func() // Start's
 }
 
 // pending is a batch that may be at another node.
@@ -142,14 +146,15 @@ type pending struct {
 	Incarnation uint64
 	Parts       []Part
 
-	busy bool // somebody sends it, or asks after it
+	busy  bool      // somebody sends it, or asks after it
+	since time.Time // when that was unknown first
 }
 
 // peer is what is known of another node.
 type peer struct {
 	NodeStatus
 	bit   uint64
-	keyed bool      // it has the keys
+	keyed int       // Requested, when it was sent the keys; -1: never
 	sent  int       // messages that were sent to it
 	next  time.Time // not tried before
 }
@@ -191,6 +196,7 @@ func Open(cfg Config) (*Mover, error) {
 	}
 	m.written = true
 	for _, p := range m.pending {
+		p.since = cfg.Now()
 		cfg.Mail.Withhold(p.Parts)
 	}
 	return m, nil
@@ -224,6 +230,9 @@ func (m *Mover) nudge() {
 
 // Status returns how far the move is.
 func (m *Mover) Status() Status {
+	if m == nil {
+		return Status{}
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s := m.status
@@ -243,6 +252,50 @@ func (m *Mover) Status() Status {
 	}
 	slices.SortFunc(s.Nodes, func(a, b NodeStatus) int { return int(a.Node) - int(b.Node) })
 	return s
+}
+
+// Trouble returns which messages are withheld for longer than a minute; "" for none.
+func (m *Mover) Trouble() string {
+	if m == nil {
+		return ""
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, p := range m.pending {
+		if d := m.cfg.Now().Sub(p.since); !p.since.IsZero() && d > early {
+			return fmt.Sprintf("%d messages are withheld for %s, since node %d has not answered whether it has them: "+
+				"start it, or 'mta cluster forget %d' if it is gone for good", len(p.Parts), d.Round(time.Second), p.To,
+				p.To)
+		}
+	}
+	return ""
+}
+
+// Start runs the mover until Close. Both do nothing when there is none.
+func (m *Mover) Start() {
+	if m == nil {
+		return
+	}
+	ctx, end := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	m.mu.Lock()
+	m.end = func() { end(); <-ended }
+	m.mu.Unlock()
+	go func() { m.Run(ctx); close(ended) }()
+}
+
+// Close ends what Start began: batches that are on their way have 5 s until their nodes are asked after the next start.
+func (m *Mover) Close() error {
+	if m == nil {
+		return nil
+	}
+	m.mu.Lock()
+	end := m.end
+	m.mu.Unlock()
+	if end != nil {
+		end()
+	}
+	return nil
 }
 
 // Run moves mail while that is wanted, and finds out what has become of batches, until ctx ends.
@@ -290,7 +343,7 @@ func (m *Mover) peer(node uint16) *peer {
 	defer m.mu.Unlock()
 	p := m.nodes[node]
 	if p == nil {
-		p = &peer{NodeStatus: NodeStatus{Node: node}}
+		p = &peer{NodeStatus: NodeStatus{Node: node}, keyed: -1}
 		if n := len(m.nodes); n < mostNodes {
 			p.bit = 1 << n
 		}

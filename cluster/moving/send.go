@@ -1,7 +1,6 @@
 package moving
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -113,7 +112,7 @@ func (m *Mover) engage(ctx context.Context) *crew {
 	return c
 }
 
-// begin opens a talk with a node, which has the keys then.
+// begin opens a talk with a node, which has the keys then, but those of submissions that are still under way.
 func (m *Mover) begin(ctx context.Context, p *peer, n Node) (*worker, error) {
 	conn, err := m.cfg.Open(ctx, n.Number, Purpose)
 	if err != nil {
@@ -123,10 +122,11 @@ func (m *Mover) begin(ctx context.Context, p *peer, n Node) (*worker, error) {
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
 	a, err := ask(conn, request{verbOffer, m.cfg.Name}, offered, nil)
-	if err == nil && a.Refused == "" && !p.keyed {
-		w.name = a.Name
+	if keys := m.cfg.Mail.Requested(); err == nil && a.Refused == "" && keys > p.keyed {
 		a, err = ask(conn, request{verbKeys, m.cfg.Name}, patience, m.cfg.Mail.Keys)
-		p.keyed = err == nil && a.Refused == ""
+		if err == nil && a.Refused == "" {
+			p.keyed = keys
+		}
 	}
 	if err == nil && a.Refused != "" {
 		err = fmt.Errorf("it refuses mail: %q", a.Refused)
@@ -135,7 +135,7 @@ func (m *Mover) begin(ctx context.Context, p *peer, n Node) (*worker, error) {
 		conn.Close()
 		return nil, err
 	}
-	w.name = cmp.Or(w.name, a.Name)
+	w.name = a.Name
 	m.mu.Lock()
 	p.Why = ""
 	m.mu.Unlock()
@@ -229,7 +229,7 @@ func (m *Mover) send(ctx context.Context, w *worker, b Batch) error {
 		return err
 	}
 	defer m.idle(p)
-	stop := context.AfterFunc(ctx, func() { w.conn.SetDeadline(time.Now().Add(goodbye)) })
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(goodbye, func() { w.conn.Close() }) })
 	defer stop()
 	a, err := ask(w.conn, request{verbTake, m.cfg.Name}, committed, b.Write)
 	if err != nil {
@@ -247,7 +247,9 @@ func (m *Mover) send(ctx context.Context, w *worker, b Batch) error {
 // idle notes that nobody cares for a batch, if it is pending yet.
 func (m *Mover) idle(p *pending) {
 	m.mu.Lock()
-	p.busy = false
+	if p.busy = false; p.since.IsZero() {
+		p.since = m.cfg.Now()
+	}
 	m.mu.Unlock()
 }
 

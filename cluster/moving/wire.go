@@ -68,7 +68,8 @@ func (c *chunks) frame(head uint32, part []byte) error {
 // end ends the archive, which is whole unless failed is an error.
 func (c *chunks) end(failed error) error {
 	if failed != nil {
-		return errors.Join(failed, c.frame(broken, nil))
+		_ = c.frame(broken, nil)
+		return failed
 	}
 	if err := c.buf.Flush(); err != nil {
 		return err

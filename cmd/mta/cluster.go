@@ -27,7 +27,8 @@ configuration and no running relay.`
 
 func newCluster(c *cli) *cobra.Command {
 	return group("cluster", "relays that are a cluster, their database and certificates", clusterHelp,
-		newClusterInit(c), newClusterCheck(c), newClusterStatus(c), newClusterForget(c), newClusterCA(c))
+		newClusterInit(c), newClusterCheck(c), newClusterStatus(c), newClusterDrain(c), newClusterUndrain(c),
+		newClusterForget(c), newClusterCA(c))
 }
 
 func newClusterStatus(c *cli) *cobra.Command {
@@ -35,8 +36,9 @@ func newClusterStatus(c *cli) *cobra.Command {
 		Use: "status", Short: "show the nodes of the cluster, and this relay's part in it",
 		Long: `Show the nodes of the cluster as the relay has read them within the last seconds, and its own
 part: whether it takes part, for how many of the 64 shards of limits it decides, how long
-the database has been silent, and how many of its changes, of what all nodes know, wait
-for the database. The exit status is 1 when something is wrong.`,
+the database has been silent, how many of its changes, of what all nodes know, wait for
+the database, and how far its queue has moved to the others. The exit status is 1 when
+something is wrong.`,
 		Args: noArgs,
 	}
 	return answers(c, cmd, func(ctx context.Context, client *api.Client, _ []string) (api.Cluster, error) {
@@ -57,6 +59,12 @@ func (c *cli) clusterStatus(s api.Cluster) error {
 	}
 	if s.Waiting > 0 {
 		f.add("unsent", "%s of this relay", plural(s.Waiting, "change"))
+	}
+	if s.Moving != nil {
+		f.add("moving", "%s", moved(s.Moving))
+		for _, why := range leftOut(s.Moving) {
+			f.add("left out", "%s", why)
+		}
 	}
 	for _, why := range s.Trouble {
 		f.add("problem", "%s", why)

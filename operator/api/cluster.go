@@ -1,6 +1,9 @@
 package api
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // Cluster is how the cluster and this relay's part in it are.
 type Cluster struct {
@@ -13,6 +16,8 @@ type Cluster struct {
 	Lost    string   `json:"lost_writes,omitempty"` // the writes that the database has lost; absent: none
 	Waiting int      `json:"changes_waiting"`       // changes, of what all nodes know, that wait on this relay's disk
 	Trouble []string `json:"trouble"`               // the reasons of the cluster's alarms
+	// the queue of this relay moves to the others, or other nodes have not answered whether they have some of it
+	Moving *Moving `json:"moving,omitempty"`
 
 	Members []ClusterMember `json:"members"` // as read last, by number
 }
@@ -27,7 +32,53 @@ type ClusterMember struct {
 	Forgotten   bool    `json:"forgotten,omitempty"` // its number is free
 }
 
+// DrainNode asks a node to drain, or to end that.
+type DrainNode struct {
+	Node int `json:"node,omitempty"` // absent: this one
+	Intent
+}
+
+// MovingQuery asks how far the queue of a node has moved.
+type MovingQuery struct {
+	Node int `q:"node" help:"the number of another node"`
+}
+
+// DrainedNode is the beginning or the end of a node's drain.
+type DrainedNode struct {
+	Effect
+	Moving Moving `json:"moving"`
+}
+
+// Moving is how far a node's queue has moved to the others. Figures are since it began.
+type Moving struct {
+	Node       int       `json:"node"`           // that mail leaves
+	On         bool      `json:"on"`             // the queue is to leave, until undrain or a restart
+	Since      time.Time `json:"since,omitzero"` // when that began
+	Messages   int       `json:"messages"`       // moved
+	Recipients int       `json:"recipients"`     // of these
+	Left       int64     `json:"left"`           // recipients in the queue
+	Busy       int       `json:"busy"`           // of these: in delivery, or about to be reported
+	// messages that are withheld, since the node that they were sent to has not answered whether it has them
+	Waiting  int `json:"waiting"`
+	Declined int `json:"declined"` // messages that a node does not take
+	// nothing more could move when the queue was looked through last: what is left is delivered by this node
+	Rests bool         `json:"rests"`
+	To    []MovingNode `json:"to"` // the other nodes, by number
+}
+
+// MovingNode is a node that mail moves to.
+type MovingNode struct {
+	Node       int    `json:"node"`               // its number
+	Messages   int    `json:"messages"`           // that it has taken
+	Recipients int    `json:"recipients"`         // of these
+	LeftOut    string `json:"left_out,omitempty"` // why it takes no mail now; absent: it does
+}
+
 // Clusters is what the server asks of the relay about its cluster.
 type Clusters interface {
 	Cluster(context.Context) (Cluster, error)
+	// DrainNode has a node take no new mail, and its queue move to the others, until UndrainNode.
+	DrainNode(context.Context, DrainNode) (DrainedNode, error)
+	UndrainNode(context.Context, DrainNode) (DrainedNode, error)
+	Moving(context.Context, MovingQuery) (Moving, error)
 }

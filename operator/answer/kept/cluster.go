@@ -5,11 +5,23 @@ import (
 	"slices"
 
 	"example.org/mta/cluster/membership"
+	"example.org/mta/cluster/moving"
 	"example.org/mta/operator/api"
 )
 
-// Cluster answers about the cluster; it implements api.Clusters.
-type Cluster struct{ Part *membership.Membership } // nil without a block
+// Cluster answers about the cluster, and drains nodes; it implements api.Clusters.
+type Cluster struct {
+	Part   *membership.Membership // nil without a block
+	Mover  *moving.Mover          // likewise
+	Relay  Relay
+	Queued func() int64 // recipients in the queue
+}
+
+// Relay takes new mail, or not.
+type Relay interface {
+	Drain(context.Context, api.Intent) (api.Drained, error)
+	Undrain(context.Context, api.Intent) (api.Drained, error)
+}
 
 func (c Cluster) Cluster(context.Context) (api.Cluster, error) {
 	s := c.Part.Status()
@@ -18,6 +30,10 @@ func (c Cluster) Cluster(context.Context) (api.Cluster, error) {
 		Silent: s.Silent.Seconds(), Waiting: s.Waiting, Members: make([]api.ClusterMember, len(s.Members)),
 		Trouble: slices.DeleteFunc([]string{part, database, standby, certificate},
 			func(why string) bool { return why == "" })}
+	if moves := c.Mover.Status(); moves.On || moves.Waiting > 0 {
+		is := c.moving()
+		out.Moving = &is
+	}
 	if s.Lost != nil {
 		out.Lost = s.Lost.Error()
 	}
