@@ -111,7 +111,7 @@ const (
 	patience  = 30 * time.Second // with a frame
 	committed = time.Minute      // in which a node has taken a batch
 	idle      = 10 * time.Minute // between two requests of a talk
-	retry     = 5 * time.Second  // until a node is tried again
+	retry     = 5 * time.Second  // until a node is tried again, and between two passes when nothing more can move
 	early     = time.Minute      // from when on mail that is withheld is an alarm
 	goodbye   = 5 * time.Second  // for batches that are on their way when the process ends
 	mostMarks = 100_000          // messages that are known to be declined
@@ -302,23 +302,23 @@ func (m *Mover) Close() error {
 func (m *Mover) Run(ctx context.Context) {
 	var all sync.WaitGroup
 	all.Go(func() {
-		for m.pause(ctx, nil) {
+		for m.pause(ctx, look, nil) {
 			if m.cfg.May() {
 				m.resolve(ctx)
 			}
 		}
 	})
-	for m.pause(ctx, m.wake) {
-		if m.wants() {
-			m.pass(ctx)
+	for wait := look; m.pause(ctx, wait, m.wake); {
+		if wait = look; m.wants() && m.pass(ctx) {
+			wait = retry
 		}
 	}
 	all.Wait()
 }
 
-// pause waits until the next look or until woken, and reports whether ctx goes on.
-func (m *Mover) pause(ctx context.Context, woken <-chan struct{}) bool {
-	timer := time.NewTimer(look)
+// pause waits for a while or until woken, and reports whether ctx goes on.
+func (m *Mover) pause(ctx context.Context, d time.Duration, woken <-chan struct{}) bool {
+	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:

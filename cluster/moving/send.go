@@ -30,8 +30,9 @@ type crew struct {
 // errNobody ends a pass: no node takes mail any more.
 var errNobody = errors.New("no node takes mail")
 
-// pass goes through the queue once, and sends what can leave to the nodes that take it.
-func (m *Mover) pass(ctx context.Context) {
+// pass goes through the queue once, and sends what can leave to the nodes that take it. It reports whether nothing more
+// can move now.
+func (m *Mover) pass(ctx context.Context) (rests bool) {
 	before := m.Status().Recipients
 	c := m.engage(ctx)
 	busy, err := 0, errNobody
@@ -76,6 +77,7 @@ func (m *Mover) pass(ctx context.Context) {
 	defer m.mu.Unlock()
 	m.status.Busy = busy
 	m.status.Rests = m.status.Recipients == before && (busy == 0 || errors.Is(err, errNobody))
+	return m.status.Rests
 }
 
 // engage opens talks with all nodes that take mail.
