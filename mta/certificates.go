@@ -3,11 +3,8 @@ package mta
 import (
 	"crypto/tls"
 	"net"
-	"slices"
-	"time"
 
 	"example.org/mta/internal/certificates"
-	"example.org/mta/internal/faultlog"
 	"example.org/mta/mta/alarm"
 	"example.org/mta/mta/check"
 	"example.org/mta/mta/config"
@@ -62,19 +59,6 @@ func (r *mailIn) expiries() []certificates.Expiry {
 	return all
 }
 
-// keepCertificates forgets those that are not named any more.
-func (r *mailIn) keepCertificates(cfg *config.Config) {
-	var all []certificates.Pair
-	for _, l := range cfg.Listeners {
-		all = append(all, l.TLS.Pairs()...)
-	}
-	for _, a := range cfg.APIs {
-		all = append(all, a.TLS.Pairs()...)
-	}
-	all = append(all, cfg.Console.TLS.Pairs()...)
-	r.certs.Keep(append(all, cfg.ClientPairs()...))
-}
-
 // certificateTrouble returns which certificates end soon or have ended, and why ACME has none; "" for none.
 func (r *mailIn) certificateTrouble() string {
 	if r.acme != nil {
@@ -82,25 +66,5 @@ func (r *mailIn) certificateTrouble() string {
 			return failing
 		}
 	}
-	var soon []string
-	note := func(file string, end time.Time) {
-		if why := certificates.Ending(end, r.now()); why != "" {
-			soon = append(soon, file+" "+why)
-		}
-	}
-	for _, e := range r.expiries() {
-		note(e.File, e.At)
-	}
-	for _, f := range r.policy.Load().Config.PEMFiles() {
-		if f.Kind != config.Authorities {
-			continue
-		}
-		if end, err := certificates.LastAuthority(f.Path); err == nil {
-			note(f.Path, end)
-		}
-	}
-	if len(soon) == 0 {
-		return ""
-	}
-	return faultlog.Few(slices.Compact(soon)) + ": 'mta check' has the remedy"
+	return wiring.Ending(r.policy.Load().Config, r.expiries(), r.now())
 }

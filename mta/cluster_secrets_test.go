@@ -13,6 +13,7 @@ import (
 	"example.org/mta/internal/smallfile"
 	"example.org/mta/lab/sink"
 	"example.org/mta/mta/config"
+	"example.org/mta/mta/wiring"
 	"example.org/mta/suppression"
 )
 
@@ -65,7 +66,7 @@ func TestTokensOfOtherNodes(t *testing.T) {
 		t.Error("a link is made by another relay's secret")
 	}
 	ask(own, "of its own,", http.StatusOK)
-	k, err := ReturnPathKeys(b.cfg)
+	k, err := wiring.ReturnPathKeys(b.cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,9 +82,9 @@ func secretsOf(t *testing.T, cfg *config.Config) map[string][][]byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	paths, err := smallfile.ExistingSecrets(cfg.DataDir+"/"+returnPathSecret, 1)
+	paths, err := smallfile.ExistingSecrets(cfg.DataDir+"/"+wiring.ReturnPathSecret, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return map[string][][]byte{"unsubscribe-secret": {link}, returnPathSecret: paths}
+	return map[string][][]byte{"unsubscribe-secret": {link}, wiring.ReturnPathSecret: paths}
 }

@@ -77,7 +77,7 @@ func (r *operators) prepare(cfg *config.Config, trial bool) (p prepared, err err
 			p.console.Close()
 		}
 		r.servers, r.apis = servers, apis
-		r.keepCertificates(r.policy.Load().Config)
+		r.certs.Keep(r.policy.Load().Config.Pairs())
 	}
 	defer func() {
 		if err != nil {
@@ -101,7 +101,7 @@ func (r *operators) prepare(cfg *config.Config, trial bool) (p prepared, err err
 	}
 	readKeys := r.returnPathKeys
 	if trial {
-		readKeys = ReturnPathKeys
+		readKeys = wiring.ReturnPathKeys
 	}
 	if p.tokens, err = readKeys(cfg); err != nil {
 		return p, err
@@ -232,7 +232,7 @@ func (r *operators) apply(before, pol *wiring.Policy, p prepared) {
 		r.accounting.SetLimits(wiring.Accounting(cfg))
 	}
 	p.listeners.Commit()
-	r.keepCertificates(cfg)
+	r.certs.Keep(cfg.Pairs())
 	r.swapKeys(p.keys)
 	r.templates.current.Store(p.templates)
 	if was := r.logins.Swap(p.logins); was != nil && was != p.logins {

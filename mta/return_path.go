@@ -1,14 +1,11 @@
 package mta
 
 import (
-	"path/filepath"
-
 	"example.org/mta/bounce/returnpath"
-	"example.org/mta/cluster/secrets"
 	"example.org/mta/internal/envelope"
-	"example.org/mta/internal/smallfile"
 	"example.org/mta/mta/accept"
 	"example.org/mta/mta/config"
+	"example.org/mta/mta/wiring"
 	"example.org/mta/suppression"
 )
 
@@ -21,53 +18,20 @@ func (r *mailOut) openReturnPaths(cfg *config.Config, _ *undoer) error {
 	return err
 }
 
-// secretsAtOnce is how many secrets are in force while one takes over from another.
-const secretsAtOnce = 2
-
-const returnPathSecret = "return-path-secret"
-
 // returnPathKeys makes the keys of a configuration, from the file in the data directory where it has none itself. They
 // read the tokens of the cluster's other nodes, too.
 func (r *mailOut) returnPathKeys(cfg *config.Config) (*returnpath.Keys, error) {
 	var own [][]byte
-	keys, err := returnPathKeysFrom(cfg, func(string) (_ [][]byte, err error) {
-		file := r.data.Secret(returnPathSecret, "reports about mail that was sent are refused")
-		own, err = file.Secrets(secretsAtOnce)
+	keys, err := wiring.ReturnPathKeysFrom(cfg, func() (_ [][]byte, err error) {
+		file := r.data.Secret(wiring.ReturnPathSecret, "reports about mail that was sent are refused")
+		own, err = file.Secrets(wiring.SecretsAtOnce)
 		return own, err
 	})
 	if err != nil {
 		return nil, err
 	}
 	keys.And(&r.othersPaths)
-	return keys, r.secrets.Join(returnPathSecret, r.othersPaths.Set, own...)
-}
-
-// ReturnPathKeys gives the keys of a configuration to who only looks at tokens.
-func ReturnPathKeys(cfg *config.Config) (*returnpath.Keys, error) {
-	keys, err := returnPathKeysFrom(cfg, func(path string) ([][]byte, error) {
-		return smallfile.ExistingSecrets(path, secretsAtOnce)
-	})
-	if err != nil {
-		return nil, err
-	}
-	all, err := secrets.Existing(cfg.Cluster.SecretsPath(), returnPathSecret)
-	if err != nil {
-		return nil, err
-	}
-	others := new(returnpath.Others)
-	keys.And(others)
-	return keys, others.Set(all)
-}
-
-func returnPathKeysFrom(cfg *config.Config, file func(path string) ([][]byte, error)) (*returnpath.Keys, error) {
-	if len(cfg.ReturnPaths.Secrets) > 0 {
-		return cfg.ReturnPaths.Keys()
-	}
-	secrets, err := file(filepath.Join(cfg.DataDir, returnPathSecret))
-	if err != nil {
-		return nil, err
-	}
-	return returnpath.New(returnpath.Valid, secrets...)
+	return keys, r.secrets.Join(wiring.ReturnPathSecret, r.othersPaths.Set, own...)
 }
 
 // token makes the token of a message and one of its recipients, or none.

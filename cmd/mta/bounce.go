@@ -19,7 +19,6 @@ import (
 	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/internal/legible"
 	"example.org/mta/internal/reply"
-	"example.org/mta/mta"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/wiring"
 	"example.org/mta/operator/api"
@@ -225,7 +224,7 @@ func newBounceToken(c *cli) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			keys, err := mta.ReturnPathKeys(cfg)
+			keys, err := wiring.ReturnPathKeys(cfg)
 			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
 				err = fmt.Errorf("%w: run this on the relay's machine, as root or as its user, with its configuration",
 					err)

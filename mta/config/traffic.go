@@ -383,8 +383,15 @@ func (t *Traffic) clientPair() (certificates.Pair, bool) {
 	return p, p.Certificate != "" && p.Key != ""
 }
 
-// ClientPairs lists the certificates that hosts are shown.
-func (c *Config) ClientPairs() (pairs []certificates.Pair) {
+// Pairs lists all certificates with their keys: those that clients are shown, and those that hosts are.
+func (c *Config) Pairs() (pairs []certificates.Pair) {
+	for _, l := range c.Listeners {
+		pairs = append(pairs, l.TLS.Pairs()...)
+	}
+	for _, a := range c.APIs {
+		pairs = append(pairs, a.TLS.Pairs()...)
+	}
+	pairs = append(pairs, c.Console.TLS.Pairs()...)
 	for d := range c.destinations() {
 		if p, ok := d.traffic.clientPair(); ok {
 			pairs = append(pairs, p)
