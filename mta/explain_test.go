@@ -153,6 +153,7 @@ func TestExplainThrottledAndParked(t *testing.T) {
 		domain "box.example" { max_message_rate = "1/h" }`)
 	first := enqueue(t, w.Relay, "bob@box.example", 1)
 	w.arrived(1)
+	w.until("the first message is settled", func() bool { return w.queue.Stats().Queued == 0 }) // else it counts as waiting
 	second := enqueue(t, w.Relay, "bob@box.example", 1)
 	if first == second {
 		t.Fatal("one id for two messages")
