@@ -69,9 +69,14 @@ type stores struct {
 	listed       *boltstore.Store    // of the suppression list
 	feeder       *suppression.Feeder // of the list
 	listeners    *listen.Listeners
-	cluster      *membership.Membership // nil without a block
-	known        *exchange.Exchange     // likewise: what all nodes of the cluster know
-	secrets      *secrets.Store         // by which all nodes of the cluster make tokens
+	clustered
+}
+
+// clustered is what a node of a cluster has.
+type clustered struct {
+	cluster *membership.Membership // nil without a block
+	known   *exchange.Exchange     // likewise: what all nodes know
+	secrets *secrets.Store         // by which all nodes make tokens
 }
 
 func openStores(cfg *config.Config, opts Options, undo *undoer) (*stores, error) {
