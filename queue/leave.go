@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"errors"
 	"slices"
 
 	"example.org/mta/internal/envelope"
@@ -22,7 +23,7 @@ func (q *Queue) Leave(sel Selector, skip func(envelope.ID) bool, each func(*Expo
 		if skip(envelope.ID(c.ID)) {
 			return nil
 		}
-		rcpts := q.withhold(c.ID, c.Numbers(), &w)
+		rcpts := q.withhold(c.ID, c.Numbers(), &w, false)
 		if len(rcpts) == 0 {
 			return nil
 		}
@@ -57,7 +58,8 @@ func ints(rcpts []uint16) []int {
 }
 
 // Withhold withholds recipients that were withheld when an earlier process has ended: another relay may have them. It
-// returns how many are in the queue. It is called before mail is handed out.
+// returns how many are in the queue. It is called before mail is handed out, and those that have expired since the
+// start are withheld, too: their senders must get no report.
 func (q *Queue) Withhold(id envelope.ID, recipients []int) int {
 	rcpts := make([]uint16, 0, len(recipients))
 	for _, r := range recipients {
@@ -65,27 +67,37 @@ func (q *Queue) Withhold(id envelope.ID, recipients []int) int {
 			rcpts = append(rcpts, uint16(r))
 		}
 	}
-	return len(q.withhold(uint64(id), rcpts, new(Withheld)))
+	return len(q.withhold(uint64(id), rcpts, new(Withheld), true))
 }
 
-// Withheld returns a message with those of its recipients that are withheld; nil when none are, or it can't be read.
-func (q *Queue) Withheld(id envelope.ID, recipients []int) *Exported {
+// Withheld returns a message with those of its recipients that are withheld; nil when none are, or what it was is lost.
+// An error says that the disk does not give it now, and may later.
+func (q *Queue) Withheld(id envelope.ID, recipients []int) (*Exported, error) {
 	c, ok := q.LookUp(uint64(id))
 	if !ok {
-		return nil
+		return nil, nil
 	}
 	c.Rcpts = slices.DeleteFunc(c.Rcpts, func(r view.Recipient) bool {
 		_, asked := slices.BinarySearch(recipients, int(r.Rcpt))
 		return !asked || !r.Action().Leaves()
 	})
 	if len(c.Rcpts) == 0 {
-		return nil
+		return nil, nil
 	}
-	return q.exported(&c, new(Filter), new(Withheld), true)
+	if _, err := q.envelopeOf(uint64(id), nil); Later(err) {
+		return nil, err
+	}
+	return q.exported(&c, new(Filter), new(Withheld), true), nil
 }
 
-// withhold returns those of a message's recipients that it has withheld.
-func (q *Queue) withhold(id uint64, rcpts []uint16, w *Withheld) (withheld []uint16) {
+// Later reports whether the error of a read is one after which the disk may give the octets yet.
+func Later(err error) bool {
+	damage := (*store.DamageError)(nil)
+	return errors.As(err, &damage) && damage.Disk
+}
+
+// withhold returns those of a message's recipients that it has withheld; expired ones only where that is asked for.
+func (q *Queue) withhold(id uint64, rcpts []uint16, w *Withheld, expired bool) (withheld []uint16) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.ended {
@@ -99,7 +111,8 @@ func (q *Queue) withhold(id uint64, rcpts []uint16, w *Withheld) (withheld []uin
 			w.Unreadable++
 		case e.State() == StateLeased:
 			w.InDelivery++
-		case e.State() == StateEnding, e.Action() != schedule.Nothing:
+		case (e.State() == StateEnding || e.Action() != schedule.Nothing) &&
+			!(expired && e.Action() == schedule.Expiring):
 			w.Ending++
 		default:
 			q.unlist(s, e)

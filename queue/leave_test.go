@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"context"
 	"reflect"
 	"slices"
 	"strings"
@@ -60,11 +61,13 @@ func TestLeave(t *testing.T) {
 		if _, err := q.Leave(Selector{All: true}, func(id envelope.ID) bool { return id == m.ID }, nil); err != nil {
 			t.Error(err)
 		}
-		if again := q.Withheld(m.ID, []int{0, 2, 5}); !slices.Equal(again.Recipients, []int{0, 2}) || !reflect.DeepEqual(again.Standings[1], x.Standings[2]) {
+		if again, err := q.Withheld(m.ID, []int{0, 2, 5}); err != nil || !slices.Equal(again.Recipients, []int{0, 2}) || !reflect.DeepEqual(again.Standings[1], x.Standings[2]) {
 			t.Errorf("%+v", again)
 		}
-		if again := q.Withheld(m.ID, []int{5}); again != nil || q.Withheld(m.ID+1, []int{0}) != nil {
-			t.Errorf("%+v", again)
+		for id, rcpt := range map[envelope.ID]int{m.ID: 5, m.ID + 1: 0} {
+			if again, err := q.Withheld(id, []int{rcpt}); again != nil || err != nil {
+				t.Errorf("%+v, %v", again, err)
+			}
 		}
 		for _, a := range []Action{Hold, Unhold, RetryNow, RetryHeld, Bounce, Remove} {
 			if n, err := q.Change(Selector{Filter: Filter{Recipient: "r0@example.net"}}, a, false); n != 0 || err != nil {
@@ -132,7 +135,9 @@ func TestLeave(t *testing.T) {
 		if s := balanced(t, q); s.Queued != 2 {
 			t.Errorf("%+v", s)
 		}
-		shut(t, q)
+		if err := q.Close(); err != nil {
+			t.Fatal(err)
+		}
 	})
 }
 
@@ -150,6 +155,46 @@ func TestWhatCannotLeaveStays(t *testing.T) {
 		}
 		if n := q.Withhold(envelope.ID(7), []int{0, -1, 1 << 20}); n != 0 {
 			t.Errorf("%d are withheld", n)
+		}
+	})
+}
+
+// TestWhatHasExpiredIsWithheld: mail that has expired before it is withheld again after a restart is reported to nobody.
+func TestWhatHasExpiredIsWithheld(t *testing.T) {
+	inTime(t, func(t *testing.T) {
+		cfg := small(t, vfstest.Memory())
+		q := open(t, cfg)
+		m := message(2, "example.net")
+		m.Expires = time.Now().Add(time.Hour)
+		accept(t, q, m, "x")
+		if _, err := q.Leave(Selector{All: true}, func(envelope.ID) bool { return false }, func(*Exported) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Hour)
+		if s := q.Stats(); s.Queued != 2 {
+			t.Fatalf("%+v", s)
+		}
+		if err := q.Close(); err != nil {
+			t.Fatal(err)
+		}
+		q = open(t, cfg)
+		time.Sleep(time.Minute) // the queue has looked for what has expired
+		if n := q.Withhold(m.ID, []int{0, 1}); n != 2 {
+			t.Errorf("%d recipients are withheld", n)
+		}
+		handedOut := func() *Lease {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			l, _ := q.Next(ctx)
+			return l
+		}
+		if l := handedOut(); l != nil {
+			t.Fatalf("%+v is handed out", l)
+		}
+		q.Stay(m.ID, []int{0, 1})
+		time.Sleep(time.Hour)
+		if l := handedOut(); l == nil || l.Why != Expired || len(l.Recipients) != 2 {
+			t.Errorf("%+v is handed out when it stays", l)
 		}
 	})
 }

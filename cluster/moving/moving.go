@@ -10,6 +10,7 @@
 package moving
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -52,7 +53,8 @@ type Mail interface {
 	Leave(ctx context.Context, mark func(id string) uint64, each func(b Batch, mark uint64) error) (busy int, err error)
 	// Withhold withholds what was withheld before a restart, and Again makes a batch of what is withheld of some parts.
 	Withhold([]Part)
-	Again([]Part) (Batch, error)
+	// The archive of that is of the relay under the nodeid that it had then. later is what can't be read now.
+	Again(name string, parts []Part) (b Batch, later []Part)
 	// Moved has withheld mail leave the queue for good, since another node has it. That is durable when it returns
 	// without an error.
 	Moved([]Taken) error
@@ -81,10 +83,9 @@ type Batch interface {
 
 // Node is a row of a node, as it was read last.
 type Node struct {
-	Number      uint16
-	Incarnation uint64
-	Forgotten   bool
-	Away        bool // it has not been seen for a while
+	Number    uint16
+	Forgotten bool
+	Away      bool // it has not been seen for a while
 }
 
 // Config is a mover's.
@@ -142,9 +143,9 @@ type Mover struct {
 
 // pending is a batch that may be at another node.
 type pending struct {
-	To          uint16
-	Incarnation uint64
-	Parts       []Part
+	To    uint16
+	Name  string // the nodeid of this relay when the batch was sent; the receiver knows its messages under that
+	Parts []Part
 
 	busy  bool      // somebody sends it, or asks after it
 	since time.Time // when that was unknown first
@@ -196,7 +197,7 @@ func Open(cfg Config) (*Mover, error) {
 	}
 	m.written = true
 	for _, p := range m.pending {
-		p.since = cfg.Now()
+		p.since, p.Name = cfg.Now(), cmp.Or(p.Name, cfg.Name)
 		cfg.Mail.Withhold(p.Parts)
 	}
 	return m, nil
@@ -207,8 +208,9 @@ func (m *Mover) Drain() {
 	m.mu.Lock()
 	if !m.wanted {
 		m.wanted, m.status = true, Status{Since: m.cfg.Now().UTC()}
-		m.nodes, m.declined = make(map[uint16]*peer), make(map[string]uint64)
+		m.nodes = make(map[uint16]*peer)
 	}
+	m.declined = make(map[string]uint64) // the reasons may be gone
 	m.mu.Unlock()
 	m.nudge()
 }
@@ -375,30 +377,35 @@ func (m *Mover) hold(p *pending) error {
 	return err
 }
 
-func (m *Mover) drop(p *pending) {
+func (m *Mover) drop(p *pending) { m.leave(p, nil) }
+
+// leave has some parts of a batch be all that is pending of it.
+func (m *Mover) leave(p *pending, parts []Part) {
 	m.mu.Lock()
 	m.pending = slices.DeleteFunc(m.pending, func(q *pending) bool { return p == q })
+	if p.Parts = parts; len(parts) > 0 {
+		m.pending = append(m.pending, p)
+	}
 	m.written = false
 	m.mu.Unlock()
 }
 
-// settle acts on the answer of the node that a batch went to: what it has goes, the rest stays. After an error the
-// batch is pending.
-func (m *Mover) settle(p *pending, taken []Taken) error {
-	taken, rest, err := divide(p.Parts, taken)
+// settle acts on the answer of the node that a batch went to: of what was asked after, what it has goes and the rest
+// stays. later is pending yet, and after an error the whole batch is.
+func (m *Mover) settle(p *pending, asked []Part, answer []Taken, later []Part) error {
+	taken, rest, err := divide(asked, answer)
 	if err == nil && len(taken) > 0 {
 		err = m.cfg.Mail.Moved(taken)
 	}
 	if err != nil {
 		return err
 	}
-	m.drop(p)
+	before := p.Parts
+	m.leave(p, later)
 	if len(rest) > 0 {
 		// What stays can go to another node: it must not be asked after at this one then.
 		if err := m.write(); err != nil {
-			m.mu.Lock()
-			m.pending, m.written = append(m.pending, p), false
-			m.mu.Unlock()
+			m.leave(p, before)
 			return err
 		}
 		m.cfg.Mail.Stay(rest)

@@ -221,7 +221,7 @@ func (c *crew) send(ctx context.Context, w *worker, b Batch) {
 }
 
 func (m *Mover) send(ctx context.Context, w *worker, b Batch) error {
-	p := &pending{To: w.Node, Incarnation: w.node.Incarnation, Parts: b.Parts(), busy: true}
+	p := &pending{To: w.Node, Name: m.cfg.Name, Parts: b.Parts(), busy: true}
 	err := b.Going(w.name)
 	if err == nil {
 		err = m.hold(p)
@@ -237,13 +237,13 @@ func (m *Mover) send(ctx context.Context, w *worker, b Batch) error {
 	if err != nil {
 		return fmt.Errorf("it has not answered whether it has the last %d messages: %w", len(p.Parts), err)
 	}
-	if err := m.settle(p, a.Taken); err != nil {
+	if err := m.settle(p, p.Parts, a.Taken, nil); err != nil {
 		return err
 	}
 	if a.Refused != "" {
 		return fmt.Errorf("it refuses mail: %q", a.Refused)
 	}
-	return m.decline(w.peer, a.Declined)
+	return m.decline(w.peer, b.Parts(), a.Declined)
 }
 
 // idle notes that nobody cares for a batch, if it is pending yet.
@@ -255,11 +255,14 @@ func (m *Mover) idle(p *pending) {
 	m.mu.Unlock()
 }
 
-// decline notes which messages a node does not take. One that declines very many is left out.
-func (m *Mover) decline(p *peer, all []Declined) error {
+// decline notes which messages of a batch a node does not take. One that declines very many is left out.
+func (m *Mover) decline(p *peer, sent []Part, all []Declined) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, d := range all {
+		if !slices.ContainsFunc(sent, func(s Part) bool { return s.ID == d.ID }) {
+			return fmt.Errorf("it declines message %.40q, which was not sent", d.ID)
+		}
 		if m.declined[d.ID] == 0 && len(m.declined) == mostMarks || p.bit == 0 {
 			return fmt.Errorf("it declines mail: %q", d.Why)
 		}
@@ -290,17 +293,7 @@ func (m *Mover) resolve(ctx context.Context) {
 		}
 		all.Go(func() {
 			defer m.idle(p)
-			var taken []Taken
-			var err error
-			if nodes[i].Forgotten || nodes[i].Incarnation > p.Incarnation {
-				m.cfg.Log.Warn("a node was forgotten that may have had mail of this one: it is delivered here",
-					"node", p.To, "messages", len(p.Parts))
-			} else {
-				taken, err = m.after(ctx, p)
-			}
-			if err == nil {
-				err = m.settle(p, taken)
-			}
+			err := m.after(ctx, p, nodes[i].Forgotten)
 			if err == nil {
 				err = m.write()
 			}
@@ -312,12 +305,33 @@ func (m *Mover) resolve(ctx context.Context) {
 	all.Wait()
 }
 
-// after asks the node that a batch went to what it has of it.
-func (m *Mover) after(ctx context.Context, p *pending) ([]Taken, error) {
-	b, err := m.cfg.Mail.Again(p.Parts)
-	if err != nil || len(b.Parts()) == 0 {
-		return nil, err
+// after asks the node that a batch went to what it has of it, unless that was forgotten, and acts on the answer. The
+// error is that of what is pending yet.
+func (m *Mover) after(ctx context.Context, p *pending, forgotten bool) error {
+	if forgotten {
+		m.cfg.Log.Warn("a node was forgotten that may have had mail of this one: it is delivered here", "node", p.To,
+			"messages", len(p.Parts))
+		return m.settle(p, p.Parts, nil, nil)
 	}
+	b, later := m.cfg.Mail.Again(p.Name, p.Parts)
+	var taken []Taken
+	if len(b.Parts()) > 0 {
+		var err error
+		if taken, err = m.lookAfter(ctx, p, b); err != nil {
+			return err
+		}
+	}
+	if err := m.settle(p, b.Parts(), taken, later); err != nil {
+		return err
+	}
+	if len(later) > 0 {
+		return fmt.Errorf("the disk does not give %d messages", len(later))
+	}
+	return nil
+}
+
+// lookAfter asks what a node has of a batch.
+func (m *Mover) lookAfter(ctx context.Context, p *pending, b Batch) ([]Taken, error) {
 	conn, err := m.cfg.Open(ctx, p.To, Purpose)
 	if err != nil {
 		return nil, err
@@ -325,7 +339,7 @@ func (m *Mover) after(ctx context.Context, p *pending) ([]Taken, error) {
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
-	a, err := ask(conn, request{verbLook, m.cfg.Name}, committed, b.Write)
+	a, err := ask(conn, request{verbLook, p.Name}, committed, b.Write)
 	if err == nil && a.Refused != "" {
 		err = errors.New(a.Refused)
 	}

@@ -60,7 +60,7 @@ func (m *Mover) answer(ctx context.Context, q request, conn net.Conn) (a answer,
 	default:
 		return a, fmt.Errorf("it asks for %.40q", q.Verb)
 	}
-	archive := &reader{conn: conn}
+	archive := &reader{conn: conn, end: time.Now().Add(whole)}
 	if a.Refused == "" {
 		a.Taken, a.Declined, err = m.cfg.Mail.Take(ctx, q.Name, archive, q.Verb == verbLook)
 		if err != nil {

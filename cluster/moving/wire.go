@@ -77,9 +77,13 @@ func (c *chunks) end(failed error) error {
 	return c.frame(0, nil)
 }
 
+// whole is how long an archive may take: others wait for their turn meanwhile.
+const whole = 5 * time.Minute
+
 // reader reads an archive in chunks.
 type reader struct {
 	conn net.Conn
+	end  time.Time
 	left uint32
 	err  error
 }
@@ -89,7 +93,11 @@ func (r *reader) Read(p []byte) (int, error) {
 	if r.err != nil {
 		return 0, r.err
 	}
-	r.conn.SetDeadline(time.Now().Add(patience))
+	end := time.Now().Add(patience)
+	if end.After(r.end) {
+		end = r.end
+	}
+	r.conn.SetDeadline(end)
 	if r.left == 0 {
 		var head [4]byte
 		if _, r.err = io.ReadFull(r.conn, head[:]); r.err != nil {

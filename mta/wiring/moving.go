@@ -23,8 +23,8 @@ func Mover(
 		May: func() bool { return m.Node() != nil }, Open: m.Talk, Now: now, Log: log,
 		Nodes: func() (all []moving.Node) {
 			for _, row := range m.Status().Members {
-				all = append(all, moving.Node{Number: row.Number, Incarnation: row.Incarnation,
-					Forgotten: row.Forgotten, Away: m.Away(row.Number)})
+				all = append(all, moving.Node{Number: row.Number, Forgotten: row.Forgotten,
+					Away: m.Away(row.Number)})
 			}
 			return all
 		},

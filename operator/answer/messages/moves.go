@@ -64,7 +64,7 @@ func (m *Moves) Export(ctx context.Context, w io.Writer, f api.Filter) error {
 	if err != nil {
 		return err
 	}
-	out := m.archive(w)
+	out := m.archive(w, "")
 	// clients move, not single messages
 	if of := (api.Filter{Tenant: f.Tenant, State: f.State}); of.String() == f.String() {
 		if err := m.exportKeys(out, f.Tenant); err != nil {

@@ -1,10 +1,12 @@
 package messages
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"example.org/mta/cluster/moving"
 	"example.org/mta/internal/envelope"
@@ -31,6 +33,7 @@ type batch struct {
 	recipients int
 	octets     int64
 	mark       uint64
+	node       string // the nodeid under which another relay may have it; "": it was not sent yet
 }
 
 func (b *batch) add(x *queue.Exported) {
@@ -91,15 +94,35 @@ func each(parts []moving.Part, use func(envelope.ID, []int) int) {
 }
 
 // Again implements moving.Mail.
-func (m Moving) Again(parts []moving.Part) (moving.Batch, error) {
-	b := &batch{of: m.Moves}
+func (m Moving) Again(name string, parts []moving.Part) (_ moving.Batch, later []moving.Part) {
+	b := &batch{of: m.Moves, node: name}
 	each(parts, func(id envelope.ID, recipients []int) int {
-		if x := m.Queue.Withheld(id, recipients); x != nil {
+		x, err := m.Queue.Withheld(id, recipients)
+		if err == nil && x != nil {
+			err = m.readable(x)
+		}
+		switch {
+		case err != nil:
+			later = append(later, moving.Part{ID: id.String(), Recipients: recipients})
+		case x != nil:
 			b.add(x)
 		}
 		return 0
 	})
-	return b, nil
+	return b, later
+}
+
+// readable returns why the disk does not give the content of a message now, nil when it does or never will.
+func (m Moving) readable(x *queue.Exported) error {
+	content, err := m.Queue.Body(x.Message.ID)
+	if err == nil {
+		_, err = io.Copy(io.Discard, content)
+		content.Close()
+	}
+	if queue.Later(err) {
+		return err
+	}
+	return nil
 }
 
 // Parts implements moving.Batch.
@@ -128,22 +151,28 @@ func (b *batch) Going(to string) error {
 
 // Write implements moving.Batch.
 func (b *batch) Write(w io.Writer) error {
-	out := b.of.archive(w)
+	out := b.of.archive(w, b.node)
 	for _, x := range b.all {
-		if err := b.of.addTo(out, x, func(err error) {
+		var later error
+		err := b.of.addTo(out, x, func(err error) {
+			if b.node != "" && queue.Later(err) { // the other node would not be asked after it
+				later = err
+				return
+			}
 			b.of.Log.Warn("a message stays in the queue of this node", "id", x.Message.ID, "error", err)
-		}); err != nil {
+		})
+		if err = cmp.Or(err, later); err != nil {
 			return err
 		}
 	}
 	return out.Close(exported.Summary{})
 }
 
-// archive begins one.
-func (m *Moves) archive(w io.Writer) *exported.Writer {
+// archive begins one of this relay, under the nodeid that it has unless another one is given.
+func (m *Moves) archive(w io.Writer, node string) *exported.Writer {
 	cfg := m.Policy().Config
-	return exported.NewWriter(w,
-		exported.Summary{Node: cfg.NodeID, Hostname: cfg.Hostname, Program: m.Version, At: m.Now().UTC()})
+	return exported.NewWriter(w, exported.Summary{Node: cmp.Or(node, cfg.NodeID), Hostname: cfg.Hostname,
+		Program: m.Version, At: m.Now().UTC()})
 }
 
 // addTo writes a message; one that can't be read is left out.
@@ -161,12 +190,16 @@ func (m *Moves) addTo(out *exported.Writer, x *queue.Exported, leftOut func(erro
 	return fmt.Errorf("message %s: %w", x.Message.ID, err)
 }
 
+// mostAs is how many ids of a message elsewhere are noted, the latest: each time that some of its recipients move, it
+// has another one.
+const mostAs = 50
+
 // Moved implements moving.Mail.
 func (m Moving) Moved(taken []moving.Taken) error {
 	c := api.RemoveMoved{Receipt: make([]api.MovedMessage, len(taken))}
 	for i, t := range taken {
 		c.Receipt[i] = api.MovedMessage{Node: m.Policy().Config.NodeID, ID: t.ID, Recipients: t.Recipients, To: t.To,
-			As: t.As}
+			As: t.As[max(0, len(t.As)-mostAs):]}
 	}
 	err := c.Check()
 	if err == nil {
@@ -177,7 +210,7 @@ func (m Moving) Moved(taken []moving.Taken) error {
 
 // Keys implements moving.Mail.
 func (m Moving) Keys(w io.Writer) error {
-	out := m.archive(w)
+	out := m.archive(w, "")
 	if err := m.exportKeys(out, ""); err != nil {
 		return err
 	}
@@ -187,10 +220,27 @@ func (m Moving) Keys(w io.Writer) error {
 // Requested implements moving.Mail.
 func (m Moving) Requested() int { return int(m.Queue.Stats().IdempotencyKeys) }
 
+// turn waits for the end of another import, but not for long: the other node asks again.
+func (m Moving) turn(ctx context.Context) error {
+	for end := m.Now().Add(20 * time.Second); !m.importing.TryLock(); {
+		if m.Now().After(end) {
+			return errors.New("another import is under way")
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
 // Take implements moving.Mail.
 func (m Moving) Take(ctx context.Context, from string, archive io.Reader,
 	look bool) (taken []moving.Taken, declined []moving.Declined, err error) {
-	m.importing.Lock()
+	if err := m.turn(ctx); err != nil {
+		return nil, nil, err
+	}
 	defer m.importing.Unlock()
 	if from == "" {
 		return nil, nil, errors.New("the relay that sends mail has no nodeid")

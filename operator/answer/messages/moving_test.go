@@ -52,14 +52,14 @@ type delivered struct {
 // member is a node, whose process can be killed and started.
 type member struct {
 	*movable
-	house       *house
-	number      uint16
-	incarnation uint64
-	path        string
-	text        string // of the configuration
-	drive       *vfstest.Disk
-	mover       *moving.Mover
-	stop        func()
+	house  *house
+	number uint16
+	path   string
+	text   string // of the configuration
+	drive  *vfstest.Disk
+	bad    *vfstest.Faulty // the drive, as the process finds it
+	mover  *moving.Mover
+	stop   func()
 
 	// what the test sets, under mu
 	drains, away, forgotten bool
@@ -75,7 +75,7 @@ type member struct {
 func newHouse(t *testing.T, seed int64, texts ...string) *house {
 	h := &house{T: t, dir: t.TempDir(), rng: rand.New(rand.NewSource(seed)), delivered: map[string][]delivered{}}
 	for i, text := range texts {
-		n := &member{house: h, number: uint16(i + 1), incarnation: 1, text: text, drive: vfstest.NewDisk(h.rng),
+		n := &member{house: h, number: uint16(i + 1), text: text, drive: vfstest.NewDisk(h.rng),
 			path: filepath.Join(h.dir, fmt.Sprint("moving", i+1))}
 		h.nodes = append(h.nodes, n)
 		n.start()
@@ -100,7 +100,8 @@ func (n *member) start() {
 	n.house.mu.Lock()
 	n.dead, n.at, n.conns = false, "", map[net.Conn]bool{}
 	n.house.mu.Unlock()
-	n.movable = &movable{t: n.house.T, disk: queue.Config{Dir: "/queue", FS: n.drive, MinFree: 1}}
+	n.bad = &vfstest.Faulty{FS: n.drive}
+	n.movable = &movable{t: n.house.T, disk: queue.Config{Dir: "/queue", FS: n.bad, MinFree: 1}}
 	n.Moves = Moves{Messages: bare(n.house.T, n.text), Receptions: n.movable, Version: "0.1.0"}
 	n.Log = slog.New(slog.NewTextHandler(n.house, nil))
 	q, err := queue.Open(n.disk)
@@ -152,7 +153,7 @@ func (h *house) rows() (all []moving.Node) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, n := range h.nodes {
-		all = append(all, moving.Node{Number: n.number, Incarnation: n.incarnation, Forgotten: n.forgotten, Away: n.away})
+		all = append(all, moving.Node{Number: n.number, Forgotten: n.forgotten, Away: n.away})
 	}
 	return all
 }
@@ -239,9 +240,12 @@ func (f fragile) Leave(ctx context.Context, mark func(string) uint64, each func(
 	return f.Mail.Leave(ctx, mark, func(b moving.Batch, m uint64) error { return each(fragileBatch{b, f.n}, m) })
 }
 
-func (f fragile) Again(p []moving.Part) (moving.Batch, error) {
-	b, err := f.Mail.Again(p)
-	return fragileBatch{b, f.n}, errors.Join(err, f.n.dies("again"))
+func (f fragile) Again(name string, p []moving.Part) (moving.Batch, []moving.Part) {
+	if f.n.dies("again") != nil {
+		return fragileBatch{new(batch), f.n}, p
+	}
+	b, later := f.Mail.Again(name, p)
+	return fragileBatch{b, f.n}, later
 }
 
 func (f fragile) Moved(t []moving.Taken) error {
@@ -615,7 +619,7 @@ func TestANodeThatNeverComesBack(t *testing.T) {
 			t.Error(err)
 		}
 		h.mu.Lock()
-		two.incarnation++
+		two.forgotten = true
 		h.mu.Unlock()
 		h.pass(time.Minute)
 		h.once(100)
@@ -623,6 +627,53 @@ func TestANodeThatNeverComesBack(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestWhatIsAskedAfterARestart: neither another nodeid nor a disk that gives nothing for a while has mail delivered by
+// both, whose node had it and could not answer.
+func TestWhatIsAskedAfterARestart(t *testing.T) {
+	for name, change := range map[string]func(one *member) (undo func()){
+		"another nodeid": func(one *member) func() {
+			one.text = node + `"uno"`
+			one.restart()
+			return func() {}
+		},
+		"a disk that gives nothing": func(one *member) func() {
+			one.restart()
+			one.bad.Decide(func(op vfstest.Op, _ string) *vfstest.Fault {
+				if op == vfstest.Read {
+					return &vfstest.Fault{Err: errors.New("input/output error")}
+				}
+				return nil
+			})
+			return func() { one.bad.Decide(func(vfstest.Op, string) *vfstest.Fault { return nil }) }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				h := newHouse(t, 1, node+`"one"`, node+`"two"`)
+				one, two := h.nodes[0], h.nodes[1]
+				one.put(100, 10*time.Hour)
+				h.mu.Lock()
+				two.at, two.skip = "after take", 1 // the keys come first
+				h.mu.Unlock()
+				one.drain()
+				h.pass(10 * time.Second)
+				if s := one.mover.Status(); s.Waiting == 0 {
+					t.Fatalf("%+v", s)
+				}
+				undo := change(one)
+				two.restart()
+				h.pass(time.Minute)
+				undo()
+				h.pass(20 * time.Hour)
+				h.once(100)
+				if s := one.mover.Status(); s.Waiting != 0 {
+					t.Errorf("%+v", s)
+				}
+			})
+		})
+	}
 }
 
 // TestAFullNode takes what fits, and the rest stays.
