@@ -46,6 +46,8 @@ type SharedKeys struct {
 	cfg SharedKeysConfig
 	mu  sync.Mutex // guards what follows
 	all sharedKeys
+	// lost: both copies of the file were, and the keys file has not been read since.
+	lost bool
 	// inForce is the keys of all; nil: removed.
 	inForce atomic.Pointer[map[KeySum]*Key]
 }
@@ -62,9 +64,21 @@ type sharedKeys struct {
 type sharedKey struct {
 	Line    string    `json:"line,omitempty"`
 	Removed time.Time `json:"removed,omitzero"`
+	// Dropped is the line that was known when it went from this node's keys file, and may be put back there: a removal
+	// by a command is final. Other nodes don't get it.
+	Dropped string `json:"dropped,omitempty"`
 }
 
 func (k sharedKey) same(o sharedKey) bool { return k.Line == o.Line }
+
+// endsBefore reports whether the key of a dropped line has an earlier end; zero: none.
+func (k sharedKey) endsBefore(end time.Time) bool {
+	if strings.TrimSpace(k.Dropped) == "" {
+		return false
+	}
+	old, err := parseKey(k.Dropped)
+	return err == nil && !old.Expires.IsZero() && (end.IsZero() || old.Expires.Before(end))
+}
 
 const sharedFormat = 1
 
@@ -79,6 +93,7 @@ func OpenSharedKeys(cfg SharedKeysConfig) (*SharedKeys, error) {
 			return all, err
 		},
 		Lost: func() (all sharedKeys, then, remedy string) {
+			s.lost = true
 			return sharedKeys{Format: sharedFormat}, "they are read again from the cluster's database",
 				"without a cluster look through the keys file: mta key list"
 		},
@@ -158,6 +173,9 @@ func (s *SharedKeys) Empty() bool { return len(*s.inForce.Load()) == 0 }
 // On reports whether keys are shared at present: then they are changed here, not in the keys file.
 func (s *SharedKeys) On() bool { return s != nil && s.cfg.Note != nil }
 
+// changed reports whether keys are changed here: what was shared counts before the file without a cluster, too.
+func (s *SharedKeys) changed() bool { return s != nil && (s.On() || !s.Empty()) }
+
 // find returns a key, nil if it was removed; false if nothing is known of it.
 func (s *SharedKeys) find(sum KeySum) (*Key, bool) {
 	if s == nil {
@@ -203,15 +221,20 @@ func (s *SharedKeys) take(path string, keys []*Key) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.On() && len(s.all.Known) == 0 {
+	if !s.changed() {
 		return
 	}
-	lines, was := make(map[string]string, len(keys)), s.all.Lines
+	lines, ends, was := make(map[string]string, len(keys)), make(map[string]time.Time), s.all.Lines
 	for _, k := range keys {
-		lines[hex.EncodeToString(k.Sum[:])] = k.String()
+		name := hex.EncodeToString(k.Sum[:])
+		lines[name], ends[name] = k.String(), k.Expires
 	}
-	if s.all.File != path {
+	first := s.all.File != path
+	if first {
 		was = nil // what another file lacks was not removed
+	}
+	if s.lost { // what the cluster knows of these lines is not known here yet
+		was, s.lost = lines, false
 	}
 	if len(lines) == 0 && len(was) > 1 {
 		s.cfg.Log.Error("the keys file has lost all its keys, and they stay valid, since the cluster knows them: "+
@@ -222,15 +245,31 @@ func (s *SharedKeys) take(path string, keys []*Key) {
 	if next == nil {
 		next = make(map[string]sharedKey)
 	}
-	var changed []string
+	var changed, removed []string
 	for name, line := range lines {
-		if k := (sharedKey{Line: line}); was[name] != line && !k.same(next[name]) {
+		k := sharedKey{Line: line}
+		known, is := next[name]
+		switch {
+		case was[name] == line || k.same(known):
+		case known.Line == "" && is && (first || known.Dropped == ""):
+			removed = append(removed, name[:idSize])
+		case known.Line != "" && was[name] == "": // the file may be older than what is known
+		default:
+			if known.endsBefore(ends[name]) {
+				k.Line = known.Dropped // the file doesn't have the end that a command has given it
+			}
 			next[name], changed = k, append(changed, name)
 		}
 	}
+	if len(removed) > 0 {
+		slices.Sort(removed)
+		s.cfg.Log.Warn("the keys file has API keys again that were removed, and they are not valid: 'mta key add' "+
+			"makes others", "file", path, "keys", removed)
+	}
 	for name := range was {
 		if _, is := lines[name]; !is && next[name].Line != "" {
-			next[name], changed = sharedKey{Removed: s.cfg.Now().UTC()}, append(changed, name)
+			next[name] = sharedKey{Removed: s.cfg.Now().UTC(), Dropped: next[name].Line}
+			changed = append(changed, name)
 		}
 	}
 	if len(changed) == 0 && s.all.File == path && maps.Equal(was, lines) {
@@ -319,6 +358,7 @@ func (s *SharedKeys) Get(_ context.Context, names []string) (map[string][]byte, 
 	values := make(map[string][]byte)
 	for _, name := range names {
 		if known, is := s.all.Known[name]; is {
+			known.Dropped = ""
 			text, err := json.Marshal(known)
 			if err != nil {
 				return nil, err
@@ -340,7 +380,8 @@ func (s *SharedKeys) open(name string, value []byte) (known sharedKey, k *Key, e
 	return known, k, err
 }
 
-// Look implements changes.Kind. A removal has the higher rank: nobody's older file brings a key back.
+// Look implements changes.Kind. A removal has the higher rank: nobody's older file brings a key back. What is known of
+// an end stays as long, since an older file may have the key without it.
 func (s *SharedKeys) Look(name string, value []byte) (rank int, until time.Time, err error) {
 	known, k, err := s.open(name, value)
 	switch {
@@ -348,8 +389,10 @@ func (s *SharedKeys) Look(name string, value []byte) (rank int, until time.Time,
 		return 0, until, err
 	case k == nil:
 		return 2, known.Removed.Add(removedFor), nil
+	case !k.Expires.IsZero():
+		until = k.Expires.Add(removedFor)
 	}
-	return 1, k.Expires, nil
+	return 1, until, nil
 }
 
 // Apply implements changes.Kind. What the engine has no more is known here yet.

@@ -321,3 +321,148 @@ func TestBadSharedKeys(t *testing.T) {
 		a.is(false, web)
 	})
 }
+
+// TestEndsStay: a day after the end of a rotated key its row is there yet, so that nobody's older file, which has no end,
+// brings the key back for good.
+func TestEndsStay(t *testing.T) {
+	house(t, 2, func(e *enginetest.Shared, _ *atomic.Bool, nodes []*keyNode) {
+		a, b := nodes[0], nodes[1]
+		t := a.T
+		shop := a.add("shop")
+		old, err := os.ReadFile(a.dir + "/keys")
+		must(t, err)
+		a.open(true)
+		b.open(true)
+		pass(time.Second)
+		_, _, _, err = a.file().RotateKey(WhichKey{Name: "shop"}, time.Minute, time.Time{}, time.Now())
+		must(t, err)
+		pass(time.Second)
+		b.end()
+		pass(25 * time.Hour)
+		if n, err := e.Tidy(t.Context(), 10); n != 0 || err != nil {
+			t.Errorf("%d rows are deleted, %v", n, err)
+		}
+		for _, file := range []string{"/shared", "/shared.copy"} {
+			must(t, os.Remove(b.dir+file))
+		}
+		must(t, os.WriteFile(b.dir+"/keys", old, 0o600))
+		b.open(true)
+		pass(5 * time.Second)
+		a.is(false, shop)
+		b.is(false, shop)
+	})
+}
+
+// TestKeysAfterTheCluster: keys that were shared are removed and replaced when the relay has no cluster.
+func TestKeysAfterTheCluster(t *testing.T) {
+	house(t, 1, func(e *enginetest.Shared, _ *atomic.Bool, nodes []*keyNode) {
+		a := nodes[0]
+		t := a.T
+		a.add("shop")
+		a.open(true)
+		web, _, err := a.file().AddKey(Key{Tenant: "acme", Name: "web", Scopes: MayAll}, time.Now())
+		must(t, err)
+		app, _, err := a.file().AddKey(Key{Tenant: "acme", Name: "app", Scopes: MayAll}, time.Now())
+		must(t, err)
+		pass(time.Second)
+		a.end()
+		a.open(false)
+		a.is(true, web, app)
+		_, err = a.file().RemoveKeys(WhichKey{Name: "web"})
+		must(t, err)
+		next, _, _, err := a.file().RotateKey(WhichKey{Name: "app"}, 0, time.Time{}, time.Now())
+		must(t, err)
+		a.end()
+		a.open(false)
+		a.is(false, web, app)
+		a.is(true, next)
+		a.lists("shop", "app")
+	})
+}
+
+// TestRemovedKeysStay: whatever a keys file has again, and another keys file has, changes nothing about keys that a
+// command has removed or replaced; a file that was read half-written does not remove keys for good.
+func TestRemovedKeysStay(t *testing.T) {
+	house(t, 2, func(e *enginetest.Shared, _ *atomic.Bool, nodes []*keyNode) {
+		a, b := nodes[0], nodes[1]
+		t := a.T
+		gone, ends, cut := a.add("gone"), a.add("ends"), a.add("cut")
+		old, err := os.ReadFile(a.dir + "/keys")
+		must(t, err)
+		for _, n := range nodes {
+			n.open(true)
+		}
+		pass(time.Second)
+		_, err = a.file().RemoveKeys(WhichKey{Name: "gone"})
+		must(t, err)
+		_, _, _, err = b.file().RotateKey(WhichKey{Name: "ends"}, time.Minute, time.Time{}, time.Now())
+		must(t, err)
+		pass(2 * time.Minute)
+		write := func(n *keyNode, text []byte) {
+			t.Helper()
+			must(t, os.WriteFile(n.dir+"/keys", text, 0o600))
+			n.keys.Reread()
+			pass(time.Second)
+		}
+		lines := strings.SplitAfter(string(old), "\n")
+		write(a, []byte(strings.Join(lines[:2], ""))) // the removed one again, but not the others
+		for _, n := range nodes {
+			n.is(false, gone, ends, cut)
+		}
+		write(b, old) // never had them, and the removals are not its own
+		for _, n := range nodes {
+			n.is(false, gone, ends, cut)
+		}
+		write(a, old)
+		for _, n := range nodes {
+			n.is(false, gone, ends)
+			n.is(true, cut)
+		}
+
+		// At another path.
+		a.end()
+		must(t, os.Mkdir(a.dir+"/other", 0o700))
+		must(t, os.WriteFile(a.dir+"/other/keys", old, 0o600))
+		for _, file := range []string{"shared", "shared.copy", "changes"} {
+			must(t, os.Rename(a.dir+"/"+file, a.dir+"/other/"+file))
+		}
+		a.dir += "/other"
+		must(t, os.Symlink("../secrets.key", a.dir+"/../secrets.key"))
+		a.open(true)
+		pass(time.Second)
+		for _, n := range nodes {
+			n.is(false, gone, ends)
+			n.is(true, cut)
+		}
+	})
+}
+
+// TestLostSharedKeys: a node whose file of shared keys is lost overrides nothing that it has removed itself.
+func TestLostSharedKeys(t *testing.T) {
+	house(t, 2, func(e *enginetest.Shared, _ *atomic.Bool, nodes []*keyNode) {
+		a, b := nodes[0], nodes[1]
+		t := a.T
+		shop := a.add("shop")
+		old, err := os.ReadFile(a.dir + "/keys")
+		must(t, err)
+		for _, n := range nodes {
+			n.open(true)
+		}
+		pass(time.Second)
+		_, err = a.file().RemoveKeys(WhichKey{Name: "shop"})
+		must(t, err)
+		pass(time.Second)
+		a.end()
+		for file, text := range map[string]string{"shared": "x", "shared.copy": "x", "keys": string(old)} {
+			must(t, os.WriteFile(a.dir+"/"+file, []byte(text), 0o600))
+		}
+		a.open(true)
+		pass(5 * time.Second)
+		a.is(false, shop)
+		b.is(false, shop)
+		late := a.add("late")
+		a.keys.Reread()
+		pass(time.Second)
+		b.is(true, late)
+	})
+}

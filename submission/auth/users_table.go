@@ -308,13 +308,13 @@ func (t *UserTable) text() []byte {
 type File struct {
 	Path   string
 	DryRun bool // write nothing, but return what would be done, or the error of doing it
-	// Shared keys are changed in the place of the file; nil: the file is.
+	// Shared keys are changed in the place of the file; nil, or none without a cluster: the file is.
 	Shared *SharedKeys
 }
 
 // updateKeys changes the keys.
 func (f File) updateKeys(change func(*KeyTable) (*KeyTable, error)) error {
-	if !f.Shared.On() {
+	if !f.Shared.changed() {
 		return update(f, ParseKeys, change)
 	}
 	err := f.Shared.update(f.DryRun, change)
