@@ -770,8 +770,9 @@ func (m *machine) refusesToStart(t *testing.T, want string) {
 			t.Errorf("the service is\n%s, want %s", is, part)
 		}
 	}
-	eventually(t, patience, func() error { // the journal is written by another process
-		out := m.sh(t, "journalctl -q --no-pager -o cat _SYSTEMD_INVOCATION_ID=$(systemctl show -P InvocationID mta.service)")
+	// The journal is written by another process, which finds no invocation id of one that has ended meanwhile.
+	eventually(t, patience, func() error {
+		out := m.sh(t, "journalctl -q --no-pager -o cat _PID=$(systemctl show -P ExecMainPID mta.service)")
 		if strings.Count(out, want) != 1 {
 			return fmt.Errorf("the relay should print one sentence with %q:\n%s", want, out)
 		}
