@@ -375,11 +375,16 @@ Requests with them are refused from then on.`,
 // theCluster is where keys are that its nodes share.
 const theCluster = "the cluster"
 
-// inCluster has the relay change keys that the nodes of its cluster share. It reports false if there is no cluster, or
-// the relay does not run: then the file is changed, and the relay takes that over when it starts.
+// inCluster has the relay change keys that the nodes of its cluster share, or have shared. It reports false if there
+// are none, or the relay does not run: then the file is changed, and the relay takes that over when it starts.
 func (c *cli) inCluster(cfg *config.Config, change func(*api.Client) error) (done bool, err error) {
-	if cfg == nil || c.keysFlag != "" || !cfg.Cluster.SharesSecrets() {
+	if cfg == nil || c.keysFlag != "" {
 		return false, nil
+	}
+	if !cfg.Cluster.SharesSecrets() {
+		if shared := c.sharedKeys(cfg); shared == nil || shared.Empty() {
+			return false, nil
+		}
 	}
 	client, err := c.client()
 	if err != nil {
