@@ -383,8 +383,8 @@ func (m *Mover) drop(p *pending) { m.leave(p, nil) }
 func (m *Mover) leave(p *pending, parts []Part) {
 	m.mu.Lock()
 	m.pending = slices.DeleteFunc(m.pending, func(q *pending) bool { return p == q })
-	if p.Parts = parts; len(parts) > 0 {
-		m.pending = append(m.pending, p)
+	if len(parts) > 0 {
+		p.Parts, m.pending = parts, append(m.pending, p)
 	}
 	m.written = false
 	m.mu.Unlock()

@@ -676,6 +676,32 @@ func TestWhatIsAskedAfterARestart(t *testing.T) {
 	}
 }
 
+// TestMailStaysWhoseMoveCanNotBeWrittenDown: it is not withheld, and moves once it can be written down.
+func TestMailStaysWhoseMoveCanNotBeWrittenDown(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		h := newHouse(t, 1, node+`"one"`, node+`"two"`)
+		one := h.nodes[0]
+		one.put(100, time.Minute)
+		if err := os.MkdirAll(filepath.Join(one.path, "in the way"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		one.drain()
+		h.pass(2 * time.Minute)
+		if n := one.Queue.Stats().Queued; n != 0 {
+			t.Errorf("%d messages are withheld", n)
+		}
+		h.once(100)
+		if err := os.RemoveAll(one.path); err != nil {
+			t.Fatal(err)
+		}
+		one.put(100, time.Hour)
+		h.pass(10 * time.Second)
+		if s := one.mover.Status(); s.Messages < 90 || s.Waiting != 0 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
 // TestAFullNode takes what fits, and the rest stays.
 func TestAFullNode(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
