@@ -70,8 +70,8 @@ func (q *Queue) Withhold(id envelope.ID, recipients []int) int {
 	return len(q.withhold(uint64(id), rcpts, new(Withheld), true))
 }
 
-// Withheld returns a message with those of its recipients that are withheld; nil when none are, or what it was is lost.
-// An error says that the disk does not give it now, and may later.
+// Withheld returns a message with those of its recipients that are withheld, nil when none are. An error says that some
+// are, and that the message can't be read.
 func (q *Queue) Withheld(id envelope.ID, recipients []int) (*Exported, error) {
 	c, ok := q.LookUp(uint64(id))
 	if !ok {
@@ -84,16 +84,10 @@ func (q *Queue) Withheld(id envelope.ID, recipients []int) (*Exported, error) {
 	if len(c.Rcpts) == 0 {
 		return nil, nil
 	}
-	if _, err := q.envelopeOf(uint64(id), nil); Later(err) {
+	if _, err := q.envelopeOf(uint64(id), nil); err != nil && !errors.Is(err, ErrUnknown) {
 		return nil, err
 	}
 	return q.exported(&c, new(Filter), new(Withheld), true), nil
-}
-
-// Later reports whether the error of a read is one after which the disk may give the octets yet.
-func Later(err error) bool {
-	damage := (*store.DamageError)(nil)
-	return errors.As(err, &damage) && damage.Disk
 }
 
 // withhold returns those of a message's recipients that it has withheld; expired ones only where that is asked for.

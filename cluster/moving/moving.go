@@ -53,7 +53,7 @@ type Mail interface {
 	Leave(ctx context.Context, mark func(id string) uint64, each func(b Batch, mark uint64) error) (busy int, err error)
 	// Withhold withholds what was withheld before a restart, and Again makes a batch of what is withheld of some parts.
 	Withhold([]Part)
-	// The archive of that is of the relay under the nodeid that it had then. later is what can't be read now.
+	// The archive of that is of the relay under the nodeid that it had then. later is what can't be read.
 	Again(name string, parts []Part) (b Batch, later []Part)
 	// Moved has withheld mail leave the queue for good, since another node has it. That is durable when it returns
 	// without an error.

@@ -285,7 +285,8 @@ func (m *Mover) resolve(ctx context.Context) {
 		to := m.peer(p.To)
 		i := slices.IndexFunc(nodes, func(n Node) bool { return n.Number == p.To })
 		m.mu.Lock()
-		may := !p.busy && i >= 0 && !m.cfg.Now().Before(to.next)
+		// What was settled meanwhile may be on its way to another node.
+		may := !p.busy && i >= 0 && !m.cfg.Now().Before(to.next) && slices.Contains(m.pending, p)
 		p.busy = p.busy || may
 		m.mu.Unlock()
 		if !may {
@@ -321,11 +322,15 @@ func (m *Mover) after(ctx context.Context, p *pending, forgotten bool) error {
 			return err
 		}
 	}
-	if err := m.settle(p, b.Parts(), taken, later); err != nil {
+	// What can't be read stays withheld: its node may have it, and here its sender would get a report.
+	asked := slices.DeleteFunc(slices.Clone(p.Parts), func(x Part) bool {
+		return slices.ContainsFunc(later, func(l Part) bool { return l.ID == x.ID })
+	})
+	if err := m.settle(p, asked, taken, later); err != nil {
 		return err
 	}
 	if len(later) > 0 {
-		return fmt.Errorf("the disk does not give %d messages", len(later))
+		return fmt.Errorf("%d messages can't be read here, by which it is asked", len(later))
 	}
 	return nil
 }

@@ -112,17 +112,14 @@ func (m Moving) Again(name string, parts []moving.Part) (_ moving.Batch, later [
 	return b, later
 }
 
-// readable returns why the disk does not give the content of a message now, nil when it does or never will.
+// readable returns why the content of a message can't be read.
 func (m Moving) readable(x *queue.Exported) error {
 	content, err := m.Queue.Body(x.Message.ID)
 	if err == nil {
 		_, err = io.Copy(io.Discard, content)
 		content.Close()
 	}
-	if queue.Later(err) {
-		return err
-	}
-	return nil
+	return err
 }
 
 // Parts implements moving.Batch.
@@ -155,7 +152,7 @@ func (b *batch) Write(w io.Writer) error {
 	for _, x := range b.all {
 		var later error
 		err := b.of.addTo(out, x, func(err error) {
-			if b.node != "" && queue.Later(err) { // the other node would not be asked after it
+			if b.node != "" { // the other node would not be asked after it
 				later = err
 				return
 			}
