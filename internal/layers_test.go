@@ -125,7 +125,6 @@ var rules = []struct{ pkg, mustNotReach, why string }{
 	{"mta/cluster/member", "net", "a node's part is arithmetic on messages; who carries them is above it"},
 	{"mta/cluster/once", "mta/cluster/owner", "keys are claimed without knowing who decides about limits"},
 	{"mta/cluster/share", "mta/cluster/owner", "units are counted without knowing where the book is kept"},
-	{"mta/cluster/ledger", "mta/cluster/owner", "tokens are counted without knowing where the book is kept"},
 	{"mta/mta/tally", "mta/queue", "counting knows outcomes, not where mail is kept"},
 }
 

@@ -8,7 +8,6 @@ import (
 	"io"
 	"strings"
 
-	"example.org/mta/cluster/ledger"
 	"example.org/mta/cluster/member"
 	"example.org/mta/cluster/once"
 	"example.org/mta/cluster/owner"
@@ -21,8 +20,8 @@ type Message struct {
 	Met *once.Row `json:",omitempty"` // of the receiver, without an answer: another node has met it
 }
 
-// Bounds of a message. A limit's item has up to 200 octets and its name, a token's about 100: what a node asks of one
-// shard fits for 10,000 limits with names of 60 octets and 10,000 pairs of address and provider.
+// Bounds of a message. A limit's item has up to 200 octets and its name: what a node asks of one shard fits for 10,000
+// limits with names of 60 octets.
 const (
 	maxFrame  = 4 << 20
 	maxItems  = 20_000
@@ -103,14 +102,12 @@ func (m *Message) check(from, to uint16) error {
 	}
 	var c checker
 	if a := m.Ask; a != nil {
-		c.count(len(a.Shares) + len(a.Tokens))
+		c.count(len(a.Shares))
 		each(a.Shares, func(i *share.Item) { c.name(i.Name); c.numbers(i.Held, i.Want, int64(i.Content)) })
-		each(a.Tokens, func(i *ledger.Item) { c.key(i.Key); c.numbers(i.Want, i.Back, i.Hour) })
 	}
 	if a := m.Answer; a != nil {
-		c.count(len(a.Shares) + len(a.Tokens))
+		c.count(len(a.Shares))
 		each(a.Shares, func(g *share.Grant) { c.name(g.Name); c.numbers(g.Units, int64(g.Content)) })
-		each(a.Tokens, func(g *ledger.Grant) { c.key(g.Key); c.numbers(g.Tokens, g.Hour) })
 	}
 	if m.Met != nil {
 		c.name(m.Met.Key)
@@ -149,11 +146,6 @@ func (c *checker) name(s string) {
 	if s == "" || len(s) > maxName || strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f }) {
 		c.fail("a message has the name %.40q, of %d octets (want 1 to %d, all printable)", s, len(s), maxName)
 	}
-}
-
-func (c *checker) key(k ledger.Key) {
-	c.name(k.Address)
-	c.name(k.Provider)
 }
 
 func (c *checker) numbers(all ...int64) {

@@ -19,7 +19,6 @@ import (
 	"time"
 
 	"example.org/mta/cluster/ca"
-	"example.org/mta/cluster/ledger"
 	"example.org/mta/cluster/member"
 	"example.org/mta/cluster/once"
 	"example.org/mta/cluster/owner"
@@ -160,15 +159,13 @@ func (e *end) received(t *testing.T, want Message) {
 }
 
 var ask = member.Ask{Order: term.Order{Incarnation: 1, Process: 2, Seq: 1<<64 - 1}, Known: owner.Mark{Epoch: 5, Beat: 9},
-	Shares: []share.Item{{Limit: share.Limit{Name: "provider \"a\"", Rate: .5, Burst: 3}, Held: 3, Want: 9, Content: 1.25}},
-	Tokens: []ledger.Item{{Key: ledger.Key{Address: "10.0.0.1", Provider: "gmail"}, Want: 4, Back: 1, Hour: 7, Epoch: 2}}}
+	Shares: []share.Item{{Limit: share.Limit{Name: "provider \"a\"", Rate: .5, Burst: 3}, Held: 3, Want: 9, Content: 1.25}}}
 
 func TestMessagesArriveAsTheyAre(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		_, _, ends := nodes(t, 3)
-		answer := member.Answer{Order: ask.Order, Mark: ask.Known, Clock: time.Now().UnixNano(),
-			Shares: []share.Grant{{Limit: share.Limit{Name: "a", Connections: 9}, Units: 3, Content: .1}},
-			Tokens: []ledger.Grant{{Key: ask.Tokens[0].Key, Tokens: 4, Hour: 7, Epoch: 2}}}
+		answer := member.Answer{Order: ask.Order, Mark: ask.Known,
+			Shares: []share.Grant{{Limit: share.Limit{Name: "a", Connections: 9}, Units: 3, Content: .1}}}
 		for _, m := range []Message{
 			nudge(1, 2, 63), {Message: member.Message{From: 1, To: 2, Shard: 5, Ask: &ask}},
 			{Message: member.Message{From: 2, To: 1, Shard: 5, Answer: &answer}},
@@ -265,7 +262,6 @@ func hostile(t *testing.T, net network, dir string, p certificates.Pair, send []
 func TestMembersThatSendNonsense(t *testing.T) {
 	item := `{"Name":"a","Held":1,"Want":1,"Content":0}`
 	with := func(items string) string { return `{"From":2,"To":1,"Shard":1,"Ask":{"Shares":[` + items + `]}}` }
-	tokens := func(item string) string { return `{"From":2,"To":1,"Shard":1,"Ask":{"Tokens":[` + item + `]}}` }
 	many := func(n int, item string) string { return strings.TrimSuffix(strings.Repeat(item+",", n), ",") }
 	for want, send := range map[string][]byte{
 		"a message of 4294967295 octets is too large": {255, 255, 255, 255, 0},
@@ -281,7 +277,7 @@ func TestMembersThatSendNonsense(t *testing.T) {
 		"a message has the number -":                    frame(with(`{"Name":"a","Content":-1e300}`)),
 		`a message has the name "", of 0 octets`:        frame(with(`{}`)),
 		"of 300 octets":                                 frame(with(`{"Name":"` + strings.Repeat("x", 300) + `"}`)),
-		`the name "10.0.0.1\\ngmail", of 14 octets`:     frame(tokens(`{"Address":"10.0.0.1\ngmail","Provider":"a"}`)),
+		`the name "10.0.0.1\\ngmail", of 14 octets`:     frame(with(`{"Name":"10.0.0.1\ngmail"}`)),
 		"a message is in the name of node 3":            frame(`{"From":3,"To":1,"Shard":1,"Nudge":true}`),
 		"a message is for node 4":                       frame(`{"From":2,"To":4,"Shard":1,"Nudge":true}`),
 		"a message names shard 64":                      frame(`{"From":2,"To":1,"Shard":64,"Nudge":true}`),
@@ -483,9 +479,9 @@ func TestANodeThatReadsNothing(t *testing.T) {
 
 func BenchmarkItems(b *testing.B) {
 	m := nudge(1, 2, 3)
-	m.Nudge, m.Ask = false, &member.Ask{Tokens: make([]ledger.Item, 1000)}
-	for i := range m.Ask.Tokens {
-		m.Ask.Tokens[i] = ask.Tokens[0]
+	m.Nudge, m.Ask = false, &member.Ask{Shares: make([]share.Item, 1000)}
+	for i := range m.Ask.Shares {
+		m.Ask.Shares[i] = ask.Shares[0]
 	}
 	for b.Loop() {
 		f, err := encode(m)

@@ -8,10 +8,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"time"
 
-	"example.org/mta/cluster/ledger"
 	"example.org/mta/cluster/owner"
 	"example.org/mta/cluster/share"
 	"example.org/mta/cluster/term"
@@ -27,7 +25,6 @@ type Config struct {
 	Turn        time.Duration
 	Rand        *rand.Rand
 	Memory      owner.Memory
-	Plan        *ledger.Plan
 }
 
 // Message goes from one node to another. It has one of an ask, an answer and a nudge.
@@ -44,16 +41,13 @@ type Ask struct {
 	Order  term.Order
 	Known  owner.Mark
 	Shares []share.Item
-	Tokens []ledger.Item
 }
 
 // Answer is that to an ask.
 type Answer struct {
 	Order  term.Order
 	Mark   owner.Mark
-	Clock  int64 // the engine's
 	Shares []share.Grant
-	Tokens []ledger.Grant
 }
 
 // Member is one process of a node.
@@ -68,7 +62,6 @@ type Member struct {
 // owned is what an owner has of a shard.
 type owned struct {
 	shares *share.Book
-	tokens *ledger.Book
 	asks   []Message // since the last round
 	round  []Message // answers that wait for the call to be acknowledged
 }
@@ -76,8 +69,6 @@ type owned struct {
 // holding is what every node has of a shard.
 type holding struct {
 	shares *share.Holder
-	tokens *ledger.Holder
-	sent   time.Duration
 	owner  uint16
 	asked  uint16 // the node that has the newest ask
 }
@@ -88,13 +79,12 @@ func New(cfg Config, fault func(error)) *Member {
 		Boot: cfg.Boot, Term: cfg.Term, Rand: cfg.Rand, Memory: cfg.Memory})}
 	first := term.Order{Incarnation: cfg.Incarnation, Process: cfg.Process}
 	for s := range m.holders {
-		m.holders[s] = &holding{shares: share.NewHolder(cfg.Term, first),
-			tokens: ledger.NewHolder(cfg.Plan, cfg.Term)}
+		m.holders[s] = &holding{shares: share.NewHolder(cfg.Term, first)}
 	}
 	return m
 }
 
-// Shard is the one of a limit or an address.
+// Shard is the one of a limit.
 func Shard(name string) int {
 	h := uint32(2166136261) // FNV-1a
 	for i := range len(name) {
@@ -117,9 +107,6 @@ func (m *Member) Moved() (moved bool) {
 	return moved
 }
 
-// Tokens is what this node has of the addresses of a shard.
-func (m *Member) Tokens(shard int) *ledger.Holder { return m.holders[shard].tokens }
-
 // Call closes a round, if no call is on its way: it answers all asks so far and makes the call that carries the
 // answers.
 func (m *Member) Call(now time.Duration) (owner.Call, bool) {
@@ -140,10 +127,8 @@ func (m *Member) close(now time.Duration, shard int) (entries []owner.Entry) {
 			}
 			continue
 		}
-		tokens, err := o.tokens.Give(a.From, a.Ask.Order, a.Ask.Tokens)
-		m.complain(err)
 		o.round = append(o.round, Message{From: m.cfg.Node, To: a.From, Shard: shard,
-			Answer: &Answer{Order: a.Ask.Order, Shares: shares, Tokens: tokens}})
+			Answer: &Answer{Order: a.Ask.Order, Shares: shares}})
 	}
 	o.shares.Changes(func(limit string, node uint16, units int64, o term.Order) {
 		n := [4]int64{units, 0, 0, 0}
@@ -151,10 +136,6 @@ func (m *Member) close(now time.Duration, shard int) (entries []owner.Entry) {
 			n = [4]int64{units, int64(o.Incarnation), int64(o.Process), int64(o.Seq)}
 		}
 		entries = append(entries, owner.Entry{Name: limit, Node: node, N: n})
-	})
-	o.tokens.Changes(func(k ledger.Key, c ledger.Count) {
-		n := [4]int64{c.Hour, c.Sent, c.Today}
-		entries = append(entries, owner.Entry{Name: k.Address + "\n" + k.Provider, N: n})
 	})
 	return entries
 }
@@ -165,11 +146,8 @@ func (m *Member) Result(now time.Duration, r owner.Result, send func(Message)) {
 	for _, s := range e.Acked {
 		o := m.owned[s]
 		o.shares.Written()
-		o.tokens.Written()
-		clock := r.Heads[s].Clock
-		o.tokens.Clock(clock)
 		for _, a := range o.round {
-			a.Answer.Mark, a.Answer.Clock = m.keeper.Mark(s), clock
+			a.Answer.Mark = m.keeper.Mark(s)
 			send(a)
 		}
 		for _, node := range o.shares.Nudges(now) {
@@ -178,7 +156,7 @@ func (m *Member) Result(now time.Duration, r owner.Result, send func(Message)) {
 		o.round = o.round[:0]
 	}
 	for _, t := range e.Taken {
-		m.take(now, t, r.Heads[t.Shard])
+		m.take(now, t)
 	}
 	for _, s := range e.Gone {
 		m.owned[s] = nil
@@ -194,15 +172,9 @@ func (m *Member) Result(now time.Duration, r owner.Result, send func(Message)) {
 }
 
 // take begins the books of a shard that this node owns now.
-func (m *Member) take(now time.Duration, t owner.Taken, head owner.Head) {
-	o := &owned{shares: share.NewBook(now, m.cfg.Term, m.cfg.Turn),
-		tokens: ledger.NewBook(m.cfg.Plan, head.Epoch, head.Clock)}
+func (m *Member) take(now time.Duration, t owner.Taken) {
+	o := &owned{shares: share.NewBook(now, m.cfg.Term, m.cfg.Turn)}
 	for _, e := range t.Book {
-		if address, provider, ok := strings.Cut(e.Name, "\n"); ok {
-			m.complain(o.tokens.Load(ledger.Key{Address: address, Provider: provider},
-				ledger.Count{Hour: e.N[0], Sent: e.N[1], Today: e.N[2]}))
-			continue
-		}
 		m.complain(o.shares.Load(now, e.Name, e.Node, e.N[0],
 			term.Order{Incarnation: uint64(e.N[1]), Process: uint64(e.N[2]), Seq: uint64(e.N[3])}, t.Silent))
 	}
@@ -218,7 +190,7 @@ func (m *Member) complain(err error) {
 // Asks gives the asks that are due.
 func (m *Member) Asks(now time.Duration, send func(Message)) {
 	for s, h := range m.holders {
-		if h.owner != 0 && h.shares.Due(now, h.tokens.Lacks()) {
+		if h.owner != 0 && h.shares.Due(now) {
 			send(m.newAsk(now, s))
 		}
 	}
@@ -237,9 +209,9 @@ func (m *Member) Unanswered(now time.Duration) (node uint16, longest time.Durati
 func (m *Member) newAsk(now time.Duration, shard int) Message {
 	h := m.holders[shard]
 	order, items := h.shares.Ask(now)
-	h.sent, h.asked = now, h.owner
+	h.asked = h.owner
 	return Message{From: m.cfg.Node, To: h.owner, Shard: shard, Ask: &Ask{Order: order, Known: m.keeper.Mark(shard),
-		Shares: items, Tokens: h.tokens.Ask(now)}}
+		Shares: items}}
 }
 
 // Leave gives up all that this node has: asks report it to the owners, and the next call hands its shards over, with
@@ -247,8 +219,7 @@ func (m *Member) newAsk(now time.Duration, shard int) Message {
 func (m *Member) Leave(now time.Duration, send func(Message)) {
 	m.keeper.Leave()
 	for s, h := range m.holders {
-		shares, tokens := h.shares.Leave(), h.tokens.Leave()
-		if h.owner != 0 && (shares || tokens) {
+		if h.shares.Leave() && h.owner != 0 {
 			send(m.newAsk(now, s))
 		}
 	}
@@ -274,7 +245,6 @@ func (m *Member) Receive(now time.Duration, msg Message) {
 		}
 		if a := msg.Answer; h.shares.Answer(now, a.Order, a.Shares) {
 			m.keeper.Granted(msg.Shard, a.Mark)
-			h.tokens.Take(h.sent, a.Clock, a.Tokens)
 		}
 	}
 }
@@ -292,7 +262,7 @@ func (m *Member) ask(now time.Duration, msg Message) {
 			acked))
 		return
 	}
-	m.complain(o.shares.Hear(now, msg.From, msg.Ask.Order, msg.Ask.Shares, len(msg.Ask.Tokens) > 0))
+	m.complain(o.shares.Hear(now, msg.From, msg.Ask.Order, msg.Ask.Shares))
 	o.asks = slices.DeleteFunc(o.asks, func(a Message) bool {
 		return a.From == msg.From && msg.Ask.Order.After(a.Ask.Order)
 	})

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"example.org/mta/cluster/ledger"
 	"example.org/mta/cluster/owner"
 	"example.org/mta/cluster/share"
 	"example.org/mta/cluster/term"
@@ -15,7 +14,6 @@ import (
 var (
 	terms = term.Term{Length: 3 * time.Minute, Drift: 200e-6}
 	ten   = share.Limit{Name: "ten", Connections: 10}
-	key   = ledger.Key{Address: "10.0.0.1", Provider: "gmail"}
 	shard = Shard("ten")
 )
 
@@ -56,8 +54,7 @@ func (e *engine) do(c owner.Call) owner.Result {
 
 func start(t *testing.T, node uint16, process uint64) *Member {
 	return New(Config{Node: node, Incarnation: 1, Boot: uint64(node), Process: process, Term: terms, Turn: time.Minute,
-		Rand: rand.New(rand.NewPCG(1, 1)), Plan: &ledger.Plan{Hour: time.Hour,
-			Caps: func(string, string) (int64, int64) { return 100, 1000 }}}, func(err error) { t.Error(err) })
+		Rand: rand.New(rand.NewPCG(1, 1))}, func(err error) { t.Error(err) })
 }
 
 // owning gives a member that owns all shards, and the moment at which it does.
@@ -79,13 +76,12 @@ func TestAnAnswerLeavesAfterItsWrite(t *testing.T) {
 	m, e := start(t, 1, 1), &engine{}
 	now := owning(t, m, e)
 	m.Shares(shard).Want(ten, 4, begin)
-	m.Tokens(Shard(key.Address)).Want(key, 4)
 	m.Asks(now, func(msg Message) { m.Receive(now, msg) })
 	if n := m.Shares(shard).Open(now, "ten", 1); n != 0 {
 		t.Errorf("%d connections of an owner without a grant", n)
 	}
 	lost, _ := m.Call(now) // never arrives
-	if m.Shares(shard).Open(now, "ten", 1) != 0 || m.Tokens(Shard(key.Address)).Spend(now, key, 1) != 0 {
+	if m.Shares(shard).Open(now, "ten", 1) != 0 {
 		t.Error("an owner uses what the engine does not have")
 	}
 	now += owner.Patience
@@ -106,9 +102,6 @@ func TestAnAnswerLeavesAfterItsWrite(t *testing.T) {
 	m.Result(now, r, func(msg Message) { m.Receive(now, msg) })
 	if n := m.Shares(shard).Open(now, "ten", 9); n != 4 {
 		t.Errorf("%d connections of four", n)
-	}
-	if n := m.Tokens(Shard(key.Address)).Spend(now, key, 9); n != 4 {
-		t.Errorf("%d tokens of four", n)
 	}
 }
 

@@ -24,7 +24,6 @@ import (
 	"example.org/mta/cluster/ca"
 	"example.org/mta/cluster/changes"
 	"example.org/mta/cluster/exchange"
-	"example.org/mta/cluster/ledger"
 	"example.org/mta/cluster/link"
 	"example.org/mta/cluster/node"
 	"example.org/mta/cluster/once"
@@ -304,7 +303,6 @@ func (m *Membership) begin(row *postgres.Member) (err error) {
 		}
 	}
 	n, err := node.New(node.Config{Node: m.number, Engine: m.cfg.writer, Term: Term, Path: m.cfg.Path,
-		Plan:  &ledger.Plan{Hour: time.Hour, Caps: func(string, string) (int64, int64) { return 0, 0 }},
 		Clock: m.cfg.clock, Boot: m.cfg.boot, Rand: rand.New(rand.NewPCG(m.cfg.life, uint64(m.number))),
 		Incarnation: m.incarnation, Send: m.link.Send,
 		Mail:    func(r once.Row) (string, time.Duration, bool) { return m.settled(r.Note) },

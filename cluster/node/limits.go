@@ -3,7 +3,6 @@ package node
 import (
 	"time"
 
-	"example.org/mta/cluster/ledger"
 	"example.org/mta/cluster/member"
 	"example.org/mta/cluster/share"
 )
@@ -60,20 +59,4 @@ func (n *Node) Close(limit string, connections int64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.at(limit).Close(limit, connections)
-}
-
-// WantTokens sets how many tokens this node could use soon.
-func (n *Node) WantTokens(k ledger.Key, tokens int64) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if !n.leaving {
-		n.member.Tokens(member.Shard(k.Address)).Want(k, tokens)
-	}
-}
-
-// SpendTokens takes up to some tokens for mail that leaves now, and returns how many.
-func (n *Node) SpendTokens(k ledger.Key, tokens int64) int64 {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.member.Tokens(member.Shard(k.Address)).Spend(n.cfg.Clock(), k, tokens)
 }

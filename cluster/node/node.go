@@ -12,7 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"example.org/mta/cluster/ledger"
 	"example.org/mta/cluster/link"
 	"example.org/mta/cluster/member"
 	"example.org/mta/cluster/once"
@@ -45,7 +44,6 @@ type Config struct {
 	Node   uint16
 	Engine Engine
 	Term   term.Term
-	Plan   *ledger.Plan
 	Path   string // of the file that Create has made; nobody else uses it while the data directory is locked
 	// Clock and Boot are those of func Boot.
 	Clock func() time.Duration
@@ -100,7 +98,7 @@ func New(cfg Config) (*Node, error) {
 			"no more messages and rows of the cluster are refused")}
 	n.keys.init(once.New(cfg.Node, s.Incarnation, s.Process))
 	n.member = member.New(member.Config{Node: cfg.Node, Incarnation: s.Incarnation, Boot: cfg.Boot, Process: s.Process,
-		Term: cfg.Term, Turn: turn, Rand: cfg.Rand, Memory: s.Memory, Plan: cfg.Plan},
+		Term: cfg.Term, Turn: turn, Rand: cfg.Rand, Memory: s.Memory},
 		func(err error) { n.faults = append(n.faults, err) })
 	return n, nil
 }

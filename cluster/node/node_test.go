@@ -19,7 +19,6 @@ import (
 	"time"
 
 	"example.org/mta/cluster/ca"
-	"example.org/mta/cluster/ledger"
 	"example.org/mta/cluster/link"
 	"example.org/mta/cluster/member"
 	"example.org/mta/cluster/once"
@@ -36,7 +35,6 @@ var (
 	terms   = term.Term{Length: 3 * time.Minute, Drift: 200e-6}
 	hundred = share.Limit{Name: "hundred", Rate: 100, Burst: 10}
 	seven   = share.Limit{Name: "seven", Connections: 7}
-	key     = ledger.Key{Address: "10.0.0.1", Provider: "gmail"}
 )
 
 // engine does what it is asked, unless it is away.
@@ -284,7 +282,6 @@ func (p through) DropKeys(ctx context.Context, most int) (int, error) {
 func (m *machine) config(dead chan struct{}) Config {
 	base := time.Now().Add(-time.Duration(m.id) * time.Hour)
 	return Config{Node: m.id, Engine: through{m, dead}, Term: terms,
-		Plan: &ledger.Plan{Hour: time.Hour, Caps: func(string, string) (int64, int64) { return 40, 400 }},
 		Path: m.path(), Boot: uint64(m.id), Rand: rand.New(rand.NewPCG(uint64(m.id), 1)), Now: time.Now,
 		Clock:       func() time.Duration { return time.Duration(float64(time.Since(base)) * (1 + m.drift)) },
 		Incarnation: func(uint16) uint64 { return 1 },
@@ -787,24 +784,6 @@ func TestAClaimThatNobodyWaitsFor(t *testing.T) {
 	})
 }
 
-func TestTokensOfThreeNodes(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		s := three(t)
-		s.settle()
-		sent := int64(0)
-		for range 600 {
-			for _, m := range s.nodes {
-				m.now.WantTokens(key, 5)
-				sent += m.now.SpendTokens(key, 1)
-			}
-			time.Sleep(time.Second)
-		}
-		if sent < 38 || sent > 40 {
-			t.Errorf("%d sent of 40", sent)
-		}
-	})
-}
-
 // What an answer rests on is on the disk before it leaves; without a disk none leaves.
 func TestTheDiskComesBeforeAnswers(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
@@ -970,7 +949,7 @@ func BenchmarkSpend(b *testing.B) {
 		b.Fatal(err)
 	}
 	n, err := New(Config{Node: 1, Term: terms, Path: path, Clock: clock, Boot: boot,
-		Plan: &ledger.Plan{Hour: time.Hour}, Rand: rand.New(rand.NewPCG(1, 1)), Now: time.Now, Log: slog.Default()})
+		Rand: rand.New(rand.NewPCG(1, 1)), Now: time.Now, Log: slog.Default()})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -982,10 +961,5 @@ func BenchmarkSpend(b *testing.B) {
 				n.Spend(hundred.Name, 1)
 			}
 		})
-	})
-	b.Run("tokens", func(b *testing.B) {
-		for b.Loop() {
-			n.SpendTokens(key, 1)
-		}
 	})
 }

@@ -15,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"example.org/mta/cluster/ledger"
 	"example.org/mta/cluster/link"
 	"example.org/mta/cluster/node"
 	"example.org/mta/cluster/once"
@@ -136,7 +135,7 @@ func begin(t *testing.T, n int, limit delivery.Scope) *relays {
 		// The node's answers come only when its scheduler is there.
 		var changed func()
 		one, err := node.New(node.Config{Node: uint16(i + 1), Engine: &r.engine,
-			Term: term.Term{Length: 3 * time.Minute, Drift: 200e-6}, Plan: &ledger.Plan{Hour: time.Hour}, Path: path,
+			Term: term.Term{Length: 3 * time.Minute, Drift: 200e-6}, Path: path,
 			Clock: func() time.Duration { return time.Since(r.began) + time.Hour }, Boot: uint64(i + 1),
 			Rand: rand.New(rand.NewPCG(1, uint64(i))), Incarnation: func(uint16) uint64 { return 1 },
 			Send: func(m link.Message) { go r.nodes[m.To-1].Receive(m) }, Changed: func() { changed() },

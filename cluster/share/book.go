@@ -150,9 +150,9 @@ func (b *Book) Load(now time.Duration, limit string, node uint16, units int64, o
 	return nil
 }
 
-// Hear takes in an ask, which a round answers: the next one if it is urgent. One that is not newer than another of its
-// node is left alone. After an error that names a single limit the rest of the ask counts.
-func (b *Book) Hear(now time.Duration, node uint16, o term.Order, items []Item, urgent bool) (err error) {
+// Hear takes in an ask, which a round answers. One that is not newer than another of its node is left alone. After an
+// error that names a single limit the rest of the ask counts.
+func (b *Book) Hear(now time.Duration, node uint16, o term.Order, items []Item) (err error) {
 	if k := b.askers[node]; k != nil && !o.After(k.newest) {
 		return nil
 	}
@@ -161,9 +161,6 @@ func (b *Book) Hear(now time.Duration, node uint16, o term.Order, items []Item, 
 	}
 	k := b.asker(node)
 	k.newest, k.pending, k.until = o, true, now+standing
-	if urgent {
-		k.until = now
-	}
 	for _, i := range items {
 		if _, ok := b.find(i.Name); ok || i.Want == 0 {
 			continue

@@ -218,15 +218,15 @@ func (h *Holder) Close(name string, n int64) {
 // Nudge has the holder ask at once.
 func (h *Holder) Nudge() { h.nudged = true }
 
-// Due reports whether it is time for an ask; more: the ask would carry more than shares.
-func (h *Holder) Due(now time.Duration, more bool) bool {
+// Due reports whether it is time for an ask.
+func (h *Holder) Due(now time.Duration) bool {
 	h.expire(now)
 	switch {
 	case h.waiting:
 		return now-h.sent >= answerWithin
 	case h.nudged:
 		return true
-	case h.changed || more:
+	case h.changed:
 		return now-h.sent >= settle
 	}
 	return h.busy() && now-h.asked >= h.term.Length/20

@@ -27,7 +27,7 @@ func order(seq uint64) term.Order { return term.Order{Incarnation: 1, Process: 1
 func (b *Book) ask(t *testing.T, now time.Duration, seq uint64, items map[uint16]Item) map[uint16]int64 {
 	t.Helper()
 	for node, i := range items {
-		if err := b.Hear(now, node, order(seq), []Item{i}, true); err != nil {
+		if err := b.Hear(now, node, order(seq), []Item{i}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -89,10 +89,10 @@ func TestAnOlderAskChangesNothing(t *testing.T) {
 		}
 	}
 	next := term.Order{Incarnation: 1, Process: 2, Seq: 1}
-	if err := b.Hear(0, 1, next, nil, true); err != nil || b.limits[0].free() != 10 {
+	if err := b.Hear(0, 1, next, nil); err != nil || b.limits[0].free() != 10 {
 		t.Errorf("the next process has nothing: %d free, %v", b.limits[0].free(), err)
 	}
-	if err := b.Hear(0, 1, order(9), []Item{want(ten, 0, 10)}, true); err != nil || b.askers[1].newest != next {
+	if err := b.Hear(0, 1, order(9), []Item{want(ten, 0, 10)}); err != nil || b.askers[1].newest != next {
 		t.Error("an ask of an earlier process counts")
 	}
 }
@@ -167,7 +167,7 @@ func TestChangesGoAgainUntilTheyAreWritten(t *testing.T) {
 	}
 	b.ask(t, 0, 2, map[uint16]Item{1: want(ten, 6, 6)})
 	saved(b)
-	if err := b.Hear(0, 1, order(3), []Item{want(ten, 2, 2)}, true); err != nil {
+	if err := b.Hear(0, 1, order(3), []Item{want(ten, 2, 2)}); err != nil {
 		t.Fatal(err)
 	}
 	b.Written() // of six
@@ -224,7 +224,7 @@ func TestBadAsksAreRefused(t *testing.T) {
 		{want(Limit{"a", 0, mostOf + 1, 1}, 0, 1)}, {want(Limit{"a", 0, math.NaN(), 1}, 0, 1)},
 		{want(Limit{"a", 0, math.Inf(1), 1}, 0, 1)}, {want(Limit{"a", 0, -1, 1}, 0, 1)},
 	} {
-		err := b.Hear(0, 1, order(2), items, true)
+		err := b.Hear(0, 1, order(2), items)
 		if err == nil || !strings.Contains(err.Error(), "node 1 asks") {
 			t.Errorf("%.60v: %v", items, err)
 		}
@@ -368,9 +368,9 @@ func TestABucketTravelsWithItsUnits(t *testing.T) {
 						t.Fatalf("%+v at %v: node %d is over the burst by %g events", kinds, now, i, -room)
 					}
 				}
-				if h.Due(now, false) {
+				if h.Due(now) {
 					o, items := h.Ask(now)
-					if err := b.Hear(now, uint16(i), o, items, false); err != nil {
+					if err := b.Hear(now, uint16(i), o, items); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -526,14 +526,14 @@ func TestAHolderUsesTheSmallerDefinition(t *testing.T) {
 func TestALimitIsOfOneKind(t *testing.T) {
 	b, fast := book(), Limit{"ten", 0, 1, 1}
 	b.ask(t, 0, 1, map[uint16]Item{1: want(ten, 0, 4)})
-	err := b.Hear(0, 2, order(1), []Item{want(rate, 0, whole), want(fast, 0, whole)}, true)
+	err := b.Hear(0, 2, order(1), []Item{want(rate, 0, whole), want(fast, 0, whole)})
 	if err == nil || !strings.Contains(err.Error(), `node 2 asks for limit "ten"`) {
 		t.Error(err)
 	}
 	if g := b.Round(0)[2]; len(g) != 1 || g[0].Name != "rate" || g[0].Units == 0 {
 		t.Errorf("granted %+v", g)
 	}
-	if b.Hear(0, 1, order(2), []Item{want(fast, 0, whole)}, true) == nil || b.limits[1].free() != 10 {
+	if b.Hear(0, 1, order(2), []Item{want(fast, 0, whole)}) == nil || b.limits[1].free() != 10 {
 		t.Errorf("%d connections are free after node 1 has none of its four", b.limits[1].free())
 	}
 	h := asked(t, ten, 5, 0)
@@ -555,7 +555,7 @@ func TestALimitIsOfOneKind(t *testing.T) {
 // full asks for all of a rate, of which nobody has anything, and returns how many events there are at once.
 func (b *Book) full(t *testing.T, now time.Duration, seq uint64, l Limit) (events float64) {
 	t.Helper()
-	if err := b.Hear(now, 1, order(seq), []Item{want(l, 0, whole)}, true); err != nil {
+	if err := b.Hear(now, 1, order(seq), []Item{want(l, 0, whole)}); err != nil {
 		t.Fatal(err)
 	}
 	g := b.Round(now)[1]
@@ -570,7 +570,7 @@ func TestAnAccountIsKeptUntilItsBucketIsFull(t *testing.T) {
 	if n := b.full(t, now, 1, slow); n < .99 {
 		t.Errorf("%g events of a slow rate a minute after the book began", n)
 	}
-	if err := b.Hear(now, 1, order(2), []Item{{slow, 0, 0, 0}}, true); err != nil {
+	if err := b.Hear(now, 1, order(2), []Item{{slow, 0, 0, 0}}); err != nil {
 		t.Fatal(err)
 	}
 	b.Round(now)
@@ -629,7 +629,7 @@ func TestALineWithoutADefinitionLeavesAnEmptyBucket(t *testing.T) {
 func TestContentComesWithUnits(t *testing.T) {
 	b := book()
 	b.ask(t, 0, 1, map[uint16]Item{1: want(rate, 0, whole)})
-	if err := b.Hear(0, 1, order(2), []Item{{rate, whole - rate.Least(), whole, 9}}, true); err != nil {
+	if err := b.Hear(0, 1, order(2), []Item{{rate, whole - rate.Least(), whole, 9}}); err != nil {
 		t.Fatal(err)
 	}
 	if n := b.limits[0].spare.content; n < .99 || n > 1.01 {
@@ -648,21 +648,21 @@ func TestAccountsAreBounded(t *testing.T) {
 		}
 		return items
 	}
-	if err := b.Hear(0, 1, order(1), items(0, most), true); err != nil {
+	if err := b.Hear(0, 1, order(1), items(0, most)); err != nil {
 		t.Fatal(err)
 	}
 	b.Round(0)
-	err := b.Hear(0, 1, order(2), append(items(5, 1), items(20_000, 9000)...), true)
+	err := b.Hear(0, 1, order(2), append(items(5, 1), items(20_000, 9000)...))
 	if err == nil || !strings.Contains(err.Error(), `node 1 asks for limit "limit 20000"`) {
 		t.Error(err)
 	}
 	if g := b.Round(0)[1]; len(b.limits) != most || len(g) == 0 {
 		t.Errorf("%d accounts, %d grants", len(b.limits), len(g))
 	}
-	if err := b.Hear(0, 2, order(1), items(30_000, 1), true); err != nil || len(b.limits) != most+1 {
+	if err := b.Hear(0, 2, order(1), items(30_000, 1)); err != nil || len(b.limits) != most+1 {
 		t.Errorf("node 2 gets no account: %v", err)
 	}
-	if err := b.Hear(0, 2, order(2), items(0, most+1), true); err == nil {
+	if err := b.Hear(0, 2, order(2), items(0, most+1)); err == nil {
 		t.Error("an ask for 10,001 limits is taken")
 	}
 }

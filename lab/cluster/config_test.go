@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"example.org/mta/cluster/ledger"
 	"example.org/mta/cluster/member"
 	"example.org/mta/cluster/once"
 	"example.org/mta/cluster/owner"
@@ -16,18 +15,15 @@ import (
 
 // Config is a run's.
 type Config struct {
-	Seed      uint64
-	Nodes     int
-	Limits    int
-	Addresses int // that warm up, at up to three nodes each
-	Providers int
-	Hour      time.Duration // of a plan
-	Keys      int           // requests with an Idempotency-Key
-	Warm      time.Duration // before it is judged what is used
-	Length    time.Duration
-	Term      term.Term
-	Turn      time.Duration
-	Faults    Faults
+	Seed   uint64
+	Nodes  int
+	Limits int
+	Keys   int           // requests with an Idempotency-Key
+	Warm   time.Duration // before it is judged what is used
+	Length time.Duration
+	Term   term.Term
+	Turn   time.Duration
+	Faults Faults
 }
 
 // Faults says how often what fails: means of the time between two, 0 for never, and probabilities.
@@ -45,46 +41,34 @@ type run struct {
 	w      *world
 	engine *engine
 	judge  *judge
-	plan   *ledger.Plan
 	limits []share.Limit
 	shard  []int
 	nodes  []*node
 
 	calls, messages, crashes, leaves, refusals int
 	lastRefusal                                string
-	sending                                    []*address
-}
-
-// address is a warming one, at its nodes.
-type address struct {
-	name   string
-	nodes  []*node
-	rate   float64
-	hour   int64
-	wanted float64 // in this hour
-	done   float64 // in the hours before, at most the caps
 }
 
 // Report is what a run showed.
 type Report struct {
-	Faults                    []string // what the judge saw
-	Events, Connections, Caps float64  // used, in percent of what was wanted
-	Mean, Least               float64  // the same of rates: the mean of all, each counting the same, and the least
-	Calls                     float64  // a second and node
-	Messages                  float64  // a second and node
-	Crashes, Leaves           int
-	Refusals, Claimed         int
-	Refusal                   string
-	Stuck                     int64 // connections over a limit that stopped nodes left open
-	Halted                    int   // nodes that noticed an engine that has lost writes
+	Faults              []string // what the judge saw
+	Events, Connections float64  // used, in percent of what was wanted
+	Mean, Least         float64  // the same of rates: the mean of all, each counting the same, and the least
+	Calls               float64  // a second and node
+	Messages            float64  // a second and node
+	Crashes, Leaves     int
+	Refusals, Claimed   int
+	Refusal             string
+	Stuck               int64 // connections over a limit that stopped nodes left open
+	Halted              int   // nodes that noticed an engine that has lost writes
 }
 
 // String gives a line for a table.
 func (r Report) String() string {
-	return fmt.Sprintf("events %.1f %% (mean %.1f %%, least %.1f %%) connections %.1f %% caps %.1f %%, %.2f calls and "+
+	return fmt.Sprintf("events %.1f %% (mean %.1f %%, least %.1f %%) connections %.1f %%, %.2f calls and "+
 		"%.1f messages a second and node, %d crashes, %d shutdowns, %d refusals (%s), %d stuck, %d claims, %d halted, "+
 		"%d faults",
-		r.Events, r.Mean, r.Least, r.Connections, r.Caps, r.Calls, r.Messages, r.Crashes,
+		r.Events, r.Mean, r.Least, r.Connections, r.Calls, r.Messages, r.Crashes,
 		r.Leaves, r.Refusals, r.Refusal, r.Stuck, r.Claimed, r.Halted, len(r.Faults))
 }
 
@@ -96,16 +80,7 @@ func Run(cfg Config) Report {
 		r.engine.keep = 5 * time.Second
 	}
 	r.makeLimits()
-	caps := func(address, provider string) (int64, int64) {
-		hourly := int64(20 + member.Shard(address)*8)
-		if provider != "" {
-			hourly = hourly/4 + 1
-		}
-		return hourly, 20 * hourly
-	}
-	r.plan = &ledger.Plan{Hour: cfg.Hour, Caps: caps}
-	r.judge = &judge{w: r.w, term: cfg.Term.Waits(), caps: caps, hour: cfg.Hour, sent: make(map[ledger.Key]*counted),
-		mails: make(map[string]uint16), accepted: make(map[string]bool)}
+	r.judge = &judge{w: r.w, term: cfg.Term.Waits(), mails: make(map[string]uint16), accepted: make(map[string]bool)}
 	for _, l := range r.limits {
 		r.judge.limits = append(r.judge.limits, &observed{Limit: share.Limit{Name: l.Name, Connections: l.Connections}})
 	}
@@ -121,7 +96,6 @@ func Run(cfg Config) Report {
 			r.judge.define(l, n.id, r.limits[l])
 		}
 	}
-	r.makeMail()
 	for _, n := range r.nodes {
 		n.start()
 	}
@@ -150,25 +124,6 @@ func (r *run) makeLimits() {
 		}
 		l := sized(fmt.Sprintf("limit-%d", i), rate, math.Pow(1000, part))
 		r.limits, r.shard = append(r.limits, l), append(r.shard, member.Shard(l.Name))
-	}
-}
-
-// makeMail gives each warming address to some nodes, which together want a little more than its caps.
-func (r *run) makeMail() {
-	for i := range r.cfg.Addresses {
-		a := &address{name: fmt.Sprintf("10.0.%d.%d", i/250, i%250)}
-		hourly, _ := r.plan.Caps(a.name, "")
-		a.rate = 1.3 * float64(hourly) / r.cfg.Hour.Seconds()
-		for _, at := range r.w.rand.Perm(len(r.nodes))[:min(3, len(r.nodes))] {
-			a.nodes = append(a.nodes, r.nodes[at])
-		}
-		for _, n := range a.nodes {
-			for p := range r.cfg.Providers {
-				n.mail = append(n.mail, &flow{Key: ledger.Key{Address: a.name, Provider: fmt.Sprintf("p%d", p)},
-					shard: member.Shard(a.name), rate: a.rate / float64(r.cfg.Providers*len(a.nodes))})
-			}
-		}
-		r.sending = append(r.sending, a)
 	}
 }
 
@@ -210,18 +165,6 @@ func (r *run) watch() {
 				}
 			}
 			r.judge.wanted(l, demand, every)
-		}
-		for _, a := range r.sending {
-			for _, n := range a.nodes {
-				if n.up && !n.paused {
-					a.wanted += a.rate / float64(len(a.nodes))
-				}
-			}
-			if hour := int64((r.w.now + time.Hour) / r.cfg.Hour); hour != a.hour {
-				hourly, _ := r.plan.Caps(a.name, "")
-				a.done += min(a.wanted, float64(hourly))
-				a.hour, a.wanted = hour, 0
-			}
 		}
 		r.watch()
 	})
@@ -352,19 +295,8 @@ func (r *run) report() Report {
 		rates.add(use{1, o.use.percent() / 100})
 		rep.Least = min(rep.Least, o.use.percent())
 	}
-	var caps use
-	for _, a := range r.sending {
-		if c := r.judge.sent[ledger.Key{Address: a.name}]; c != nil {
-			used := float64(c.total)
-			if c.hour < a.hour {
-				used += float64(c.inHour)
-			}
-			caps.used += min(used, a.done)
-		}
-		caps.wanted += a.done
-	}
 	rep.Mean = rates.percent()
-	rep.Events, rep.Connections, rep.Caps = events.percent(), connections.percent(), caps.percent()
+	rep.Events, rep.Connections = events.percent(), connections.percent()
 	seconds := (r.cfg.Warm + r.cfg.Length).Seconds() * float64(len(r.nodes))
 	rep.Calls, rep.Messages = float64(r.calls)/seconds, float64(r.messages)/seconds
 	for _, n := range r.nodes {

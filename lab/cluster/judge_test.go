@@ -6,18 +6,14 @@ import (
 	"slices"
 	"time"
 
-	"example.org/mta/cluster/ledger"
 	"example.org/mta/cluster/share"
 )
 
-// judge sees what hosts see: events, open connections and mail from an address, with the right time.
+// judge sees what hosts see: events and open connections, with the right time.
 type judge struct {
 	w      *world
 	term   time.Duration
 	limits []*observed
-	caps   func(address, provider string) (hourly, daily int64)
-	hour   time.Duration
-	sent   map[ledger.Key]*counted
 	faults []string
 
 	mails    map[string]uint16 // keys of mail that exists, with its node
@@ -91,8 +87,6 @@ func (o *observed) flow(now time.Duration) {
 	}
 }
 
-type counted struct{ hour, day, inHour, inDay, total int64 } // total: of the hours before
-
 func (j *judge) fault(format string, args ...any) {
 	if len(j.faults) < 20 {
 		j.faults = append(j.faults, fmt.Sprintf("%v: ", j.w.now)+fmt.Sprintf(format, args...))
@@ -138,29 +132,4 @@ func (j *judge) wanted(limit int, demand float64, d time.Duration) {
 		most = float64(o.least.Connections)
 	}
 	o.use.wanted += min(demand, most) * d.Seconds()
-}
-
-// mail notes n recipients of a provider from a warming address.
-func (j *judge) mail(k ledger.Key, node uint16, n int64) {
-	hour := int64((j.w.now + time.Hour) / j.hour)
-	for _, k := range []ledger.Key{k, {Address: k.Address}} {
-		c := j.sent[k]
-		if c == nil {
-			c = &counted{}
-			j.sent[k] = c
-		}
-		if c.day != hour/24 {
-			c.day, c.inDay = hour/24, 0
-		}
-		if c.hour != hour {
-			c.total += c.inHour
-			c.hour, c.inHour = hour, 0
-		}
-		c.inHour += n
-		c.inDay += n
-		if hourly, daily := j.caps(k.Address, k.Provider); c.inHour > hourly || c.inDay > daily {
-			j.fault("%s, %q: node %d makes it %d of %d in the hour, %d of %d in the day", k.Address, k.Provider, node,
-				c.inHour, hourly, c.inDay, daily)
-		}
-	}
 }

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"example.org/mta/cluster/ledger"
 	"example.org/mta/cluster/member"
 	"example.org/mta/cluster/once"
 	"example.org/mta/cluster/owner"
@@ -51,16 +50,6 @@ type node struct {
 	open   []int64
 	want   []int64 // units, as was last told
 	timer  []bool  // whether an event of a slow limit has been set up
-	mail   []*flow
-}
-
-// flow is the mail of one address to one provider at one node.
-type flow struct {
-	ledger.Key
-	shard  int
-	rate   float64
-	queued float64
-	poor   int // times that there was no token
 }
 
 func (n *node) local() time.Duration { return n.base + time.Duration(float64(n.w.now)*(1+n.drift)) }
@@ -95,8 +84,7 @@ func (n *node) start() {
 	n.up, n.ending, n.gen = true, false, n.gen+1
 	n.process++
 	n.member = member.New(member.Config{Node: n.id, Incarnation: n.incarnation, Boot: n.boot, Process: n.process,
-		Term: n.cfg.Term, Turn: n.cfg.Turn, Rand: rand.New(rand.NewPCG(n.w.rand.Uint64(), 1)), Memory: n.memory,
-		Plan: n.plan},
+		Term: n.cfg.Term, Turn: n.cfg.Turn, Rand: rand.New(rand.NewPCG(n.w.rand.Uint64(), 1)), Memory: n.memory},
 		func(err error) { n.refusals++; n.lastRefusal = err.Error() })
 	n.engine.incarnation[n.id] = n.incarnation
 	n.desk, n.listed, n.asking = once.New(n.id, n.incarnation, n.process), false, make(map[uint64]*attempt)
@@ -104,7 +92,6 @@ func (n *node) start() {
 	clear(n.want)
 	n.every(tick, n.tick)
 	n.every(step, n.step)
-	n.every(tick, n.send)
 	n.every(tick, n.list)
 }
 
@@ -343,31 +330,4 @@ func (n *node) spend(l int) {
 			}
 		})
 	})
-}
-
-// send lets mail leave from warming addresses.
-func (n *node) send() {
-	if n.ending {
-		return
-	}
-	now := n.local()
-	for _, f := range n.mail {
-		h := n.member.Tokens(f.shard)
-		f.queued = min(f.queued+f.rate, 30*f.rate+5)
-		done := h.Spend(now, f.Key, int64(f.queued))
-		if f.queued >= 1 && done == 0 {
-			f.poor++
-		}
-		want := int64(0)
-		switch {
-		case done > 0:
-			f.queued -= float64(done)
-			f.poor = 0
-			n.judge.mail(f.Key, n.id, done)
-			want = int64(10*f.rate + f.queued)
-		case f.queued >= 1 && (f.poor < 5 || f.poor%30 < 4):
-			want = int64(10*f.rate+f.queued) + 1
-		}
-		h.Want(f.Key, want)
-	}
 }
