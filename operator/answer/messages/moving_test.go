@@ -592,6 +592,28 @@ func TestWhoTakesNoMail(t *testing.T) {
 	})
 }
 
+// TestWhatWasDeclinedIsOfferedAgain: once the operator has mended the reason, and drains the node again.
+func TestWhatWasDeclinedIsOfferedAgain(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		h := newHouse(t, 1, node+`"one"`, `nodeid = "two"`)
+		one, two := h.nodes[0], h.nodes[1]
+		one.put(60, time.Hour)
+		one.drain()
+		h.pass(10 * time.Second)
+		two.text = node + `"two"`
+		two.restart()
+		h.pass(time.Minute)
+		if s := one.mover.Status(); s.Declined == 0 || s.Recipients != 0 || !s.Rests {
+			t.Errorf("%+v", s)
+		}
+		one.drain()
+		h.pass(10 * time.Second)
+		if s := one.mover.Status(); s.Declined != 0 || s.Recipients == 0 || one.Queue.Stats().Queued != 0 {
+			t.Errorf("%+v, %+v", s, one.Queue.Stats())
+		}
+	})
+}
+
 // TestANodeThatNeverComesBack: its batch waits for it, and is delivered here once it is forgotten.
 func TestANodeThatNeverComesBack(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
