@@ -115,6 +115,7 @@ func (r *stores) warn(cfg *config.Config) {
 func (r *stores) openData(cfg *config.Config, _ *undoer) (err error) {
 	r.data, err = datadir.Open(cfg, datadir.Config{
 		Version: r.opts.Version, Places: r.opts.places, InForce: r.inForce, Now: r.now, Log: r.log,
+		Mixed: func() string { return r.cluster.Mixed() },
 	})
 	return err
 }

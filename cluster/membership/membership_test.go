@@ -219,6 +219,18 @@ func TestARelayJoinsAndGoesOn(t *testing.T) {
 		if s.db.joins < 4 || s.db.joins > 6 {
 			t.Errorf("%d writes of the row in 20 s", s.db.joins)
 		}
+		s.db.set(func() {
+			s.db.members[3] = postgres.Member{Number: 3, Version: "0.9"}
+			s.db.members[4] = postgres.Member{Number: 4, Version: "0.8", Forgotten: true}
+			s.db.members[5] = postgres.Member{Number: 5, Version: "1.0"}
+		})
+		if s.pass(10 * time.Second); m.Mixed() != "node 3 has mta 0.9" {
+			t.Errorf("of other versions: %q", m.Mixed())
+		}
+		s.db.set(func() { clear(s.db.members) })
+		if s.pass(10 * time.Second); m.Mixed() != "" {
+			t.Errorf("of other versions: %q", m.Mixed())
+		}
 		m.Close()
 		if s.db.heads[0].Node != 0 {
 			t.Error("the shards are not handed over")

@@ -83,6 +83,25 @@ func (m *Membership) Away(number uint16) bool {
 	return row.Ago+(m.cfg.clock()-m.read).Seconds() > absent.Seconds()
 }
 
+// Mixed returns which members have another version of the program, "" for none.
+func (m *Membership) Mixed() string {
+	if m == nil {
+		return ""
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.view.Members) == 0 {
+		return "the versions of the cluster's nodes are not known, since its database has not been read yet"
+	}
+	var words []string
+	for _, row := range m.view.Members {
+		if !row.Forgotten && row.Number != m.number && row.Version != m.cfg.Version {
+			words = append(words, fmt.Sprintf("node %d has mta %s", row.Number, row.Version))
+		}
+	}
+	return strings.Join(words, ", ")
+}
+
 // unknown is how many members there may be while the database has not been read, or has no row of any.
 const unknown = 10
 

@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -105,8 +106,11 @@ type Config struct {
 	// Places lists the stores with the formats that this program knows. Nil: Places. For tests of another version.
 	Places  func(*config.Config) []format.Place
 	InForce func() *config.Config
-	Now     func() time.Time
-	Log     *slog.Logger
+	// Mixed returns which nodes of the cluster have another version, "" for none: they could not read what moves there
+	// in the newest formats.
+	Mixed func() string
+	Now   func() time.Time
+	Log   *slog.Logger
 }
 
 // Dir is the data directory of a relay that runs.
@@ -212,7 +216,7 @@ func (d *Dir) Run(ctx context.Context) {
 		if d.c.InForce().Upgrade != config.UpgradeAuto {
 			continue
 		}
-		done, err := d.set.Finish(d.c.Now(), false)
+		done, err := d.finish(false)
 		for _, s := range done {
 			d.c.Log.Info("the upgrade of a store is finished", "store", s.Store, "format", s.Writes, "was", s.Format)
 		}
@@ -280,8 +284,18 @@ func (d *Dir) Upgrade(context.Context) (api.Upgrade, error) {
 
 // FinishUpgrade implements api.Upgrades.
 func (d *Dir) FinishUpgrade(_ context.Context, f api.FinishUpgrade) (api.UpgradeFinished, error) {
-	done, err := d.set.Finish(d.c.Now(), f.DryRun)
+	done, err := d.finish(f.DryRun)
 	return UpgradeDone(done, f.DryRun), err
+}
+
+func (d *Dir) finish(dryRun bool) ([]format.Status, error) {
+	if d.set.Pending() != "" {
+		if mixed := d.c.Mixed(); mixed != "" {
+			return nil, &api.Error{Status: http.StatusConflict, Message: mixed + ", and this relay " + d.c.Version,
+				Hint: "finish the upgrade when all nodes have the same version"}
+		}
+	}
+	return d.set.Finish(d.c.Now(), dryRun)
 }
 
 // UpgradeStatus puts the formats of a relay into the control API's words.

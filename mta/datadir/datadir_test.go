@@ -14,6 +14,7 @@ import (
 	"example.org/mta/internal/bubble"
 	"example.org/mta/internal/format"
 	"example.org/mta/mta/config"
+	"example.org/mta/operator/api"
 )
 
 // before are the stores as the version before knows them: the queue and the suppression list have a former format.
@@ -62,8 +63,10 @@ func finishedAfterADay(t *testing.T, mode string) {
 		t.Fatal(err)
 	}
 	bubble.Test(t, func(t *testing.T) {
+		mixed := "node 2 has mta 0.1.0"
 		d, err := Open(cfg, Config{
 			Version: "0.2.0", InForce: func() *config.Config { return cfg }, Now: time.Now, Log: slog.New(slog.DiscardHandler),
+			Mixed: func() string { return mixed },
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -75,7 +78,19 @@ func finishedAfterADay(t *testing.T, mode string) {
 		if set.Pending() == "" {
 			t.Error("it was finished before a day was over")
 		}
-		ctx, cancel = context.WithTimeout(t.Context(), upgradeAfter+2*time.Hour)
+		for _, dry := range []bool{true, false} {
+			_, err := d.FinishUpgrade(t.Context(), api.FinishUpgrade{Intent: api.Intent{DryRun: dry}})
+			if err == nil || !strings.Contains(err.Error(), "node 2 has mta 0.1.0, and this relay 0.2.0") {
+				t.Errorf("an upgrade that another node has not got: %v", err)
+			}
+		}
+		time.AfterFunc(upgradeAfter+90*time.Minute, func() {
+			if set.Pending() == "" {
+				t.Error("it was finished before another node had this version")
+			}
+			mixed = ""
+		})
+		ctx, cancel = context.WithTimeout(t.Context(), upgradeAfter+150*time.Minute)
 		defer cancel()
 		d.Run(ctx)
 		if finished := set.Pending() == ""; finished != (mode == config.UpgradeAuto) {
@@ -147,6 +162,7 @@ func TestAPipeDoesNotBlockTheStart(t *testing.T) {
 		}
 		_, err = Open(cfg, Config{
 			Version: "0.2.0", InForce: func() *config.Config { return cfg }, Now: time.Now, Log: slog.New(slog.DiscardHandler),
+			Mixed: func() string { return "" },
 		})
 		if refused := errors.Is(err, format.ErrRefused) && strings.Contains(err.Error(), filepath.Base(path)); refused != stops || !stops && err != nil {
 			t.Errorf("%s: %v", name, err)
