@@ -52,12 +52,12 @@ func (r *operators) answers() api.Config {
 			Behind: func(ctx context.Context) string { return r.known.Behind(ctx, "key") }},
 		Suppressions: kept.Suppressions{List: r.suppression, Feeder: r.feeder, Config: r.inForce, Now: r.now},
 		Bounces:      kept.Bounces{Unknown: &r.unknown, Started: r.life.Started},
-		Clusters:     r.clusters(),
-		TLSReports:   kept.TLSReports{Reporter: r.tls.Reports},
-		Inbound:      kept.Inbound{Folder: r.reports.folder},
-		Streams:      kept.Streams{Open: cmp.Or(r.streams, new(events.Streams))},
-		Admissions:   kept.Admissions{Config: r.inForce, Gate: r.admission, Quotas: r.quotas},
-		Log:          kept.Log{Writer: r.accounting, Out: r.log}, Relay: r, Upgrades: r.data, Backups: r.backups(),
+		Clusters:     r.clusters(), Members: r.members,
+		TLSReports: kept.TLSReports{Reporter: r.tls.Reports},
+		Inbound:    kept.Inbound{Folder: r.reports.folder},
+		Streams:    kept.Streams{Open: cmp.Or(r.streams, new(events.Streams))},
+		Admissions: kept.Admissions{Config: r.inForce, Gate: r.admission, Quotas: r.quotas},
+		Log:        kept.Log{Writer: r.accounting, Out: r.log}, Relay: r, Upgrades: r.data, Backups: r.backups(),
 		Tracer: r.tracer, Audit: r.audit, Events: r.log,
 	}
 }

@@ -2,8 +2,8 @@ package mta
 
 import (
 	"cmp"
-	"context"
 	"net"
+	"net/http"
 	"sync"
 
 	"example.org/mta/cluster/moving"
@@ -26,6 +26,7 @@ type operators struct {
 
 	moves    messages.Moves
 	mover    *moving.Mover // nil without a cluster
+	members  api.Members   // likewise
 	checks   *check.Daily
 	standing *standing.Standing
 	rates    blocks.Rates
@@ -68,9 +69,7 @@ func (r *operators) openMover(cfg *config.Config, _ *undoer) (err error) {
 	}
 	r.mover, err = wiring.Mover(cfg, r.cluster, messages.Moving{Moves: &r.moves}, refuses, r.life.Refuses, r.now, r.log)
 	if r.mover != nil {
-		r.cluster.OnTalk(kept.Orders, func(ctx context.Context, from uint16, talk net.Conn) {
-			r.clusters().Obey(ctx, from, talk, r.ControlHandler())
-		})
+		r.members = wiring.Members(r.cluster, func(from int) http.Handler { return r.control.FromNode(from) })
 	}
 	return err
 }

@@ -39,14 +39,14 @@ func (l *Link) settings() *tls.Config {
 
 // greet finds out who is at the other end, which must be node want if this side has dialled, for messages or a talk;
 // otherwise want is 0. Each side gives the other the reason for which it refuses it.
-func (l *Link) greet(ctx context.Context, c *tls.Conn, want uint16, talk string) (m met, err error) {
+func (l *Link) greet(ctx context.Context, c *tls.Conn, want uint16, talk Purpose) (m met, err error) {
 	c.SetDeadline(time.Now().Add(patience))
 	defer c.SetDeadline(time.Time{})
 	if err := c.HandshakeContext(ctx); err != nil {
 		return m, err
 	}
 	node, until, refusal := l.identify(c.ConnectionState().PeerCertificates, want)
-	mine := hello{Newest: newest, Oldest: oldest, Talk: talk}
+	mine := hello{Newest: newest, Oldest: oldest, Talk: talk.Name}
 	if refusal != nil {
 		mine.Refused = fmt.Sprintf("%.500s", refusal)
 	}
@@ -69,8 +69,8 @@ func (l *Link) greet(ctx context.Context, c *tls.Conn, want uint16, talk string)
 	case err == nil && (theirs.Newest < oldest || theirs.Oldest > newest):
 		err = fmt.Errorf("node %d speaks versions %d to %d of the cluster's protocol, and this node %d to %d", node,
 			theirs.Oldest, theirs.Newest, oldest, newest)
-	case err == nil && talk != "" && theirs.Newest < talks:
-		err = fmt.Errorf("node %d has an earlier version of mta, without %s", node, talk)
+	case err == nil && theirs.Newest < talk.Since:
+		err = fmt.Errorf("node %d has an earlier version of mta, without %s", node, talk.Name)
 	}
 	return met{node, until, theirs.Talk}, err
 }

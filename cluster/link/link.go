@@ -26,10 +26,13 @@ import (
 
 // newest and oldest are the versions of the protocol that this program speaks. A version of the program speaks that of
 // the one before, too.
-const newest, oldest = 2, 1
+const newest, oldest = 3, 1
 
-// talks is the version since which there are talks.
-const talks = 2
+// Purpose is what a talk is opened for.
+type Purpose struct {
+	Name  string // stands in errors as what an earlier version lacks
+	Since int    // the version of the protocol that has such talks first: 2 or later
+}
 
 // Intervals and bounds of connections.
 const (
@@ -52,7 +55,8 @@ type Config struct {
 	// Receive takes in what has been checked as far as that is possible without knowing the limits, and returns why it
 	// is refused.
 	Receive func(Message) error
-	// Talks are what other nodes may open a talk for. Each is called with one, which ends when it returns, or ctx does.
+	// Talks are what other nodes may open a talk for, by the names of the purposes. Each is called with one, which ends
+	// when it returns, or ctx does.
 	Talks map[string]func(ctx context.Context, from uint16, talk net.Conn)
 	Now   func() time.Time
 	Log   *slog.Logger
@@ -189,7 +193,7 @@ func (p *peer) take() (m Message, ok bool) {
 func (l *Link) send(ctx context.Context, p *peer) {
 	wait := leastPause
 	for pause(ctx, 0, p.wake) {
-		conn, until, err := l.dial(ctx, p.node, "")
+		conn, until, err := l.dial(ctx, p.node, Purpose{})
 		if err == nil {
 			wait = leastPause
 			err = l.pump(ctx, p, conn, until)
@@ -237,9 +241,8 @@ func pause(ctx context.Context, d time.Duration, woken <-chan struct{}) bool {
 	return ctx.Err() == nil
 }
 
-// Open opens a talk with a node: a connection for one purpose, whose name is among its Talks and stands in errors as
-// what an earlier version lacks. The caller closes it.
-func (l *Link) Open(ctx context.Context, node uint16, purpose string) (net.Conn, error) {
+// Open opens a talk with a node: a connection for one purpose. The caller closes it.
+func (l *Link) Open(ctx context.Context, node uint16, purpose Purpose) (net.Conn, error) {
 	conn, _, err := l.dial(ctx, node, purpose)
 	if err != nil {
 		return nil, err
@@ -248,7 +251,7 @@ func (l *Link) Open(ctx context.Context, node uint16, purpose string) (net.Conn,
 }
 
 // dial connects to a node. until is when its certificate ends.
-func (l *Link) dial(ctx context.Context, node uint16, talk string) (conn *tls.Conn, until time.Time, err error) {
+func (l *Link) dial(ctx context.Context, node uint16, talk Purpose) (conn *tls.Conn, until time.Time, err error) {
 	address, ok := l.cfg.Address(node)
 	if !ok {
 		return nil, until, fmt.Errorf("node %d is not a member", node)
@@ -313,7 +316,7 @@ func (l *Link) guest(ctx context.Context, raw net.Conn) {
 	defer raw.Close()
 	conn := tls.Server(raw, l.settings())
 	greeting, cancel := context.WithTimeout(ctx, patience)
-	other, err := l.greet(greeting, conn, 0, "")
+	other, err := l.greet(greeting, conn, 0, Purpose{})
 	cancel()
 	<-l.guests
 	if ctx.Err() != nil {

@@ -246,7 +246,7 @@ func TestALargeAskFits(t *testing.T) {
 func hostile(t *testing.T, net network, dir string, p certificates.Pair, send []byte) {
 	t.Helper()
 	l := New(config(net, dir, 2, p, new(logged)))
-	conn, _, err := l.dial(t.Context(), 1, "")
+	conn, _, err := l.dial(t.Context(), 1, Purpose{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -360,7 +360,7 @@ func TestStrangersAreRefusedWithTheReasonAtBothEnds(t *testing.T) {
 			if _, ok := net.Load("3"); ok {
 				to = 3
 			}
-			_, _, err := l.dial(t.Context(), to, "")
+			_, _, err := l.dial(t.Context(), to, Purpose{})
 			if err == nil || !strings.Contains(strings.ReplaceAll(err.Error(), `\"`, `"`), want) {
 				t.Errorf("%v, want %s", err, want)
 			}
@@ -372,7 +372,7 @@ func TestStrangersAreRefusedWithTheReasonAtBothEnds(t *testing.T) {
 // Clusters that share an authority, and versions that have none in common: neither happens without a mistake.
 func TestWhatIsSaidInAGreeting(t *testing.T) {
 	for want, text := range map[string]string{
-		"node 2 speaks versions 7 to 9 of the cluster's protocol, and this node 1 to 2": `{"Newest":9,"Oldest":7}`,
+		"node 2 speaks versions 7 to 9 of the cluster's protocol, and this node 1 to 3": `{"Newest":9,"Oldest":7}`,
 		"":                                      `{"Newest":2,"Oldest":1,"Later":[1,2]}`,
 		`it refuses this node: "no\\nwords"`:    `{"Newest":1,"Oldest":1,"Refused":"no\nwords"}`,
 		"a message of 9000 octets is too large": strings.Repeat(" ", 9000),

@@ -38,7 +38,7 @@ func TestATalk(t *testing.T) {
 		}
 		open := func(purpose string) net.Conn {
 			t.Helper()
-			talk, err := ends[1].Open(t.Context(), 2, purpose)
+			talk, err := ends[1].Open(t.Context(), 2, Purpose{purpose, 2})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -72,7 +72,7 @@ func TestATalk(t *testing.T) {
 				t.Error("a talk has not ended")
 			}
 		}
-		if _, err := ends[1].Open(t.Context(), 12, "echoes"); err == nil || !strings.Contains(err.Error(), "node 12 is not a member") {
+		if _, err := ends[1].Open(t.Context(), 12, Purpose{"echoes", 2}); err == nil || !strings.Contains(err.Error(), "node 12 is not a member") {
 			t.Error(err)
 		}
 	})
@@ -93,17 +93,17 @@ func TestATalkWithAnEarlierVersion(t *testing.T) {
 			}
 			conn := tls.Server(raw, old.settings())
 			var theirs hello
-			if err := decode(conn, maxHello, func() {}, &theirs); err != nil || theirs.Newest != 2 || theirs.Oldest != 1 {
+			if err := decode(conn, maxHello, func() {}, &theirs); err != nil || theirs.Newest != 3 || theirs.Oldest != 1 {
 				t.Errorf("%+v, %v", theirs, err)
 			}
-			conn.Write(frame(`{"Newest":1,"Oldest":1}`))
+			conn.Write(frame(`{"Newest":2,"Oldest":1}`))
 			conn.SetReadDeadline(time.Now().Add(time.Minute))
 			_, err = conn.Read(make([]byte, 1))
 			conn.Close()
 			done <- err
 		}()
-		_, err := ends[1].Open(t.Context(), 2, "moves of mail")
-		if err == nil || !strings.Contains(err.Error(), "node 2 has an earlier version of mta, without moves of mail") {
+		_, err := ends[1].Open(t.Context(), 2, Purpose{"questions", 3})
+		if err == nil || !strings.Contains(err.Error(), "node 2 has an earlier version of mta, without questions") {
 			t.Error(err)
 		}
 		if err := <-done; err != io.EOF && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.ErrClosedPipe) {

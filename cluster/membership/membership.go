@@ -409,12 +409,12 @@ func (m *Membership) OnUnsettled(f func(note string) (end string, keep time.Dura
 }
 
 // OnTalk has f called with the talks that other nodes open for a purpose: see package link. It is called before Start.
-func (m *Membership) OnTalk(purpose string, f func(ctx context.Context, from uint16, talk net.Conn)) {
-	m.talks[purpose] = f
+func (m *Membership) OnTalk(purpose link.Purpose, f func(ctx context.Context, from uint16, talk net.Conn)) {
+	m.talks[purpose.Name] = f
 }
 
 // Talk opens a talk with another node.
-func (m *Membership) Talk(ctx context.Context, node uint16, purpose string) (net.Conn, error) {
+func (m *Membership) Talk(ctx context.Context, node uint16, purpose link.Purpose) (net.Conn, error) {
 	return m.link.Open(ctx, node, purpose)
 }
 

@@ -20,11 +20,12 @@ import (
 	"sync"
 	"time"
 
+	"example.org/mta/cluster/link"
 	"example.org/mta/internal/faultlog"
 )
 
-// Purpose is the name of the talks in which mail moves.
-const Purpose = "moves of mail"
+// Purpose is that of the talks in which mail moves.
+var Purpose = link.Purpose{Name: "moves of mail", Since: 2}
 
 // Part is recipients of a message.
 type Part struct {
@@ -100,7 +101,7 @@ type Config struct {
 	May, Drains func() bool
 	// Refuses returns why this relay takes no mail from other nodes, "" if it does.
 	Refuses func() string
-	Open    func(ctx context.Context, node uint16, purpose string) (net.Conn, error)
+	Open    func(ctx context.Context, node uint16, purpose link.Purpose) (net.Conn, error)
 	Now     func() time.Time
 	Log     *slog.Logger
 }

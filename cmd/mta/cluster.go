@@ -284,7 +284,7 @@ func (c *cli) printFindings(found []postgres.Finding, asJSON bool) error {
 }
 
 func newClusterDrain(c *cli) *cobra.Command {
-	var q api.DrainNode
+	var in api.Intent
 	cmd := &cobra.Command{
 		Use: "drain [NODE]", Short: "take no new mail, and move the queue to the other nodes",
 		Long: `Have this node, or another one, take no new mail as by 'mta drain', and move its queue to
@@ -301,14 +301,14 @@ code 1 when nothing more can move: the node delivers what is left, and goes on t
 		Args: argCount(0, 1, "want one node, not %d"),
 	}
 	noWait := cmd.Flags().Bool("no-wait", false, "don't wait for the move")
-	changeFlags(cmd, &q.Intent)
+	changeFlags(cmd, &in)
 	return answers(c, cmd, func(ctx context.Context, client *api.Client, args []string) (done api.DrainedNode,
 		err error) {
-		if q.Node, err = nodeOf(args); err != nil {
+		if ctx, err = atNode(ctx, args); err != nil {
 			return done, err
 		}
-		if done, err = api.OpDrainNode.Call(ctx, client, q); err == nil && !*noWait && !q.DryRun {
-			done.Moving, err = c.watchMoving(ctx, client, q.Node)
+		if done, err = api.OpDrainNode.Call(ctx, client, in); err == nil && !*noWait && !in.DryRun {
+			done.Moving, err = c.watchMoving(ctx, client)
 		}
 		return done, err
 	}, func(done api.DrainedNode) error {
@@ -327,31 +327,31 @@ code 1 when nothing more can move: the node delivers what is left, and goes on t
 }
 
 func newClusterUndrain(c *cli) *cobra.Command {
-	var q api.DrainNode
+	var in api.Intent
 	cmd := &cobra.Command{
 		Use: "undrain [NODE]", Short: "take new mail again, and keep the queue",
 		Long: `Have this node, or another one, take new mail again after 'mta cluster drain'. What has
 moved stays where it is.`,
 		Args: argCount(0, 1, "want one node, not %d"),
 	}
-	return changes(c, cmd, &q.Intent, "node",
+	return changes(c, cmd, &in, "node",
 		func(ctx context.Context, client *api.Client, args []string) (done api.DrainedNode, err error) {
-			if q.Node, err = nodeOf(args); err != nil {
+			if ctx, err = atNode(ctx, args); err != nil {
 				return done, err
 			}
-			return api.OpUndrainNode.Call(ctx, client, q)
+			return api.OpUndrainNode.Call(ctx, client, in)
 		}, func(done api.DrainedNode) {
 			fmt.Fprintf(c.out, "node %d takes new mail; %s\n", done.Moving.Node, moved(&done.Moving))
 		})
 }
 
-// nodeOf is the node that a command names, 0 without one.
-func nodeOf(args []string) (int, error) {
+// atNode has the node be asked that a command names; without one it is this one.
+func atNode(ctx context.Context, args []string) (context.Context, error) {
 	if len(args) == 0 {
-		return 0, nil
+		return ctx, nil
 	}
 	n, err := nodeNumber(args[0])
-	return int(n), err
+	return api.AtNode(ctx, int(n)), err
 }
 
 const (
@@ -361,13 +361,13 @@ const (
 )
 
 // watchMoving shows how far a move is until its end.
-func (c *cli) watchMoving(ctx context.Context, client *api.Client, node int) (m api.Moving, err error) {
+func (c *cli) watchMoving(ctx context.Context, client *api.Client) (m api.Moving, err error) {
 	defer c.waiting("")
 	timer := time.NewTicker(movingPoll)
 	defer timer.Stop()
 	rests := time.Time{}
 	for n := 1; ; n++ {
-		if m, err = api.OpMoving.Call(ctx, client, api.MovingQuery{Node: node}); err != nil {
+		if m, err = api.OpMoving.Call(ctx, client, api.None{}); err != nil {
 			return m, err
 		}
 		if c.waiting(moved(&m)); !c.screen.TTY && n%lineEvery == 0 {

@@ -114,7 +114,7 @@ func (c *Client) send(ctx context.Context, method, path string, v url.Values, re
 	if form != "" {
 		r.Header.Set("Content-Type", form)
 	}
-	if method != http.MethodGet {
+	if sendNode(ctx, r.Header); method != http.MethodGet {
 		sendReason(ctx, r.Header)
 	}
 	answer, err := c.http.Do(r)

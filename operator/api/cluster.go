@@ -32,17 +32,6 @@ type ClusterMember struct {
 	Forgotten   bool    `json:"forgotten,omitempty"` // its number is free
 }
 
-// DrainNode asks a node to drain, or to end that.
-type DrainNode struct {
-	Node int `json:"node,omitempty"` // absent: this one
-	Intent
-}
-
-// MovingQuery asks how far the queue of a node has moved.
-type MovingQuery struct {
-	Node int `q:"node" help:"the number of another node"`
-}
-
 // DrainedNode is the beginning or the end of a node's drain.
 type DrainedNode struct {
 	Effect
@@ -77,8 +66,8 @@ type MovingNode struct {
 // Clusters is what the server asks of the relay about its cluster.
 type Clusters interface {
 	Cluster(context.Context) (Cluster, error)
-	// DrainNode has a node take no new mail, and its queue move to the others, until UndrainNode.
-	DrainNode(context.Context, DrainNode) (DrainedNode, error)
-	UndrainNode(context.Context, DrainNode) (DrainedNode, error)
-	Moving(context.Context, MovingQuery) (Moving, error)
+	// DrainNode has this node take no new mail, and its queue move to the others, until UndrainNode.
+	DrainNode(context.Context, Intent) (DrainedNode, error)
+	UndrainNode(context.Context, Intent) (DrainedNode, error)
+	Moving(context.Context) (Moving, error)
 }

@@ -2,60 +2,142 @@ package api_test
 
 import (
 	"context"
+	"errors"
 	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"example.org/mta/operator/api"
+	"example.org/mta/submission/auth"
 )
 
-// nodes is a cluster of which node 2 has 5 recipients.
-type nodes struct {
+// draining is a node of a cluster.
+type draining struct {
 	api.Clusters
 	drains bool
 }
 
-func (n *nodes) DrainNode(_ context.Context, q api.DrainNode) (done api.DrainedNode, err error) {
-	if q.Node != 2 {
-		return done, &api.Error{Status: http.StatusConflict, Message: "node 3 does not answer"}
+func (d *draining) DrainNode(_ context.Context, in api.Intent) (done api.DrainedNode, err error) {
+	if !d.drains {
+		done.Count, d.drains = 1, !in.DryRun
 	}
-	if !n.drains {
-		done.Count, n.drains = 1, !q.DryRun
-	}
-	done.Moving = api.Moving{Node: q.Node, On: n.drains, Left: 5}
+	done.Moving = api.Moving{On: d.drains, Left: 5}
 	return done, nil
 }
 
-func (n *nodes) UndrainNode(_ context.Context, q api.DrainNode) (done api.DrainedNode, err error) {
-	n.drains, done.Count = false, 1
-	return done, nil
+func (d *draining) UndrainNode(context.Context, api.Intent) (done api.DrainedNode, err error) {
+	return done, &api.Error{Status: http.StatusConflict, Message: "not now", Hint: "later"}
 }
 
-func (n *nodes) Moving(_ context.Context, q api.MovingQuery) (api.Moving, error) {
-	return api.Moving{Node: q.Node, On: n.drains}, nil
+func (d *draining) Moving(context.Context) (api.Moving, error) { return api.Moving{On: d.drains}, nil }
+
+// members are nodes of a cluster, seen from one of them.
+type members struct {
+	self int
+	at   map[int]*api.Server
 }
 
-// TestDrainOfANode: it is on record with the node, a dry run changes nothing, and progress is asked for without a record.
-func TestDrainOfANode(t *testing.T) {
-	l, n := newAudit(t), new(nodes)
-	c := serve(t, api.Config{Audit: l, Clusters: n})
-	ctx := api.WithReason(t.Context(), "new disks")
-	if done, err := api.OpDrainNode.Call(ctx, c, api.DrainNode{Node: 2, Intent: api.Intent{DryRun: true}}); err != nil || done.Count != 1 || !done.DryRun || n.drains {
+func (m members) Self() int { return m.self }
+
+func (m members) Ask(_ context.Context, node int, r *http.Request) (*http.Response, error) {
+	if m.at[node] == nil {
+		return nil, errors.New("no answer within 5s")
+	}
+	w := httptest.NewRecorder()
+	m.at[node].FromNode(m.self).ServeHTTP(w, r)
+	return w.Result(), nil
+}
+
+// TestAtAnotherNode: a request is carried to the node that it names, and is in the audit log there, with its operator
+// and the operator's node; a dry run changes nothing, and an error comes back.
+func TestAtAnotherNode(t *testing.T) {
+	here, there, n := newAudit(t), newAudit(t), new(draining)
+	all := map[int]*api.Server{2: api.NewServer(api.Config{Audit: there, Clusters: n})}
+	one := api.NewServer(api.Config{Audit: here, Clusters: new(draining), Members: members{1, all}})
+	c := api.NewLocalClient(one.Handler())
+	ctx := api.WithReason(api.WithActor(t.Context(), api.Actor{Kind: api.BySocket, User: "ann"}), "new disks")
+	at := api.AtNode(ctx, 2)
+	if done, err := api.OpDrainNode.Call(at, c, api.Intent{DryRun: true}); err != nil || done.Count != 1 || !done.DryRun || n.drains {
 		t.Errorf("%+v, %v", done, err)
 	}
-	if done, err := api.OpDrainNode.Call(ctx, c, api.DrainNode{Node: 2}); err != nil || done.Moving.Left != 5 || !n.drains {
+	if done, err := api.OpDrainNode.Call(at, c, api.Intent{}); err != nil || done.Moving.Left != 5 || !n.drains {
 		t.Errorf("%+v, %v", done, err)
 	}
-	if m, err := api.OpMoving.Call(ctx, c, api.MovingQuery{Node: 2}); err != nil || !m.On || m.Node != 2 {
+	if m, err := api.OpMoving.Call(at, c, api.None{}); err != nil || !m.On {
 		t.Errorf("%+v, %v", m, err)
 	}
-	if _, err := api.OpDrainNode.Call(ctx, c, api.DrainNode{Node: 3}); err == nil {
-		t.Error("node 3 drains")
+	if m, err := api.OpMoving.Call(api.AtNode(ctx, 1), c, api.None{}); err != nil || m.On {
+		t.Errorf("at this node: %+v, %v", m, err)
 	}
-	if _, err := api.OpUndrainNode.Call(ctx, c, api.DrainNode{Node: 2}); err != nil || n.drains {
+	if _, err := api.OpUndrainNode.Call(at, c, api.Intent{}); err == nil || err.Error() != "not now" || api.Hint(err) != "later" {
 		t.Error(err)
 	}
-	got := read(t, l)
-	if len(got) != 3 || got[2].Action != "cluster drain" || got[2].Subject != "node=2" || got[2].Reason != "new disks" || got[1].Outcome != "failed" && got[1].Outcome != "refused" || got[0].Action != "cluster undrain" {
+	if _, err := api.OpDrainNode.Call(api.AtNode(ctx, 3), c, api.Intent{}); err == nil || err.Error() != "node 3: no answer within 5s" || !strings.Contains(api.Hint(err), "mta actions") {
+		t.Error(err)
+	}
+	if _, err := api.OpMoving.Call(api.AtNode(ctx, 1024), c, api.None{}); err == nil || !strings.Contains(err.Error(), "from 1 to 1023") {
+		t.Error(err)
+	}
+	if _, err := api.OpMoving.Call(at, api.NewLocalClient(all[2].Handler()), api.None{}); err == nil || !strings.Contains(err.Error(), "in no cluster") {
+		t.Error(err)
+	}
+	got := read(t, there)
+	if len(got) != 2 || got[1].Action != "cluster drain" || got[1].Reason != "new disks" || got[1].User != "ann at node 1" || got[1].Outcome != "done" || got[0].Outcome != "refused" {
 		t.Errorf("%+v", got)
+	}
+	if got := read(t, here); len(got) != 0 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestTheRoleTravels: what a role may not do at one node it may not at another, whichever of the two checks it; and what
+// goes on, or may be of any size, is carried nowhere.
+func TestTheRoleTravels(t *testing.T) {
+	n := new(draining)
+	two := api.NewServer(api.Config{Clusters: n, Members: members{2, nil}})
+	one := api.NewServer(api.Config{Clusters: new(draining), Members: members{1, map[int]*api.Server{2: two}}})
+	for _, role := range []auth.Role{auth.Anyone, auth.Viewer, auth.Operator, auth.Admin} {
+		for _, node := range []int{1, 2} {
+			n.drains = false
+			c := api.NewLocalClient(one.Handler())
+			ctx := api.AtNode(api.WithRole(t.Context(), role), node)
+			if _, err := api.OpMoving.Call(ctx, c, api.None{}); (err == nil) != (role >= auth.Viewer) {
+				t.Errorf("%v at node %d: %v", role, node, err)
+			}
+			if _, err := api.OpDrainNode.Call(ctx, c, api.Intent{}); (err == nil) != (role >= auth.Operator) || n.drains && err != nil {
+				t.Errorf("%v at node %d: %v", role, node, err)
+			}
+		}
+	}
+	n.drains = false
+	for _, test := range []struct {
+		method, path, role, node string
+		status                   int
+	}{
+		{"POST", "/v1/cluster/drain", "viewer", "", 403},
+		{"POST", "/v1/cluster/drain", "", "", 403},
+		{"POST", "/v1/cluster/drain", "root", "", 403},
+		{"GET", "/v1/cluster/moving", "nobody", "", 403},
+		{"POST", "/v1/cluster/drain", "admin", "3", 400},
+		{"GET", "/v1/trace", "admin", "", 400},
+		{"GET", "/v1/backup", "admin", "", 400},
+		{"POST", "/v1/queue/import", "admin", "", 400},
+		{"GET", "/v1/later", "admin", "", 404},
+		{"GET", "/v1/cluster/moving", "viewer", "", 200},
+	} {
+		r := httptest.NewRequest(test.method, test.path, nil)
+		r.Header.Set("Mta-Role", test.role)
+		if test.node != "" {
+			r.Header.Set("Mta-Node", test.node)
+		}
+		w := httptest.NewRecorder()
+		two.FromNode(1).ServeHTTP(w, r)
+		if w.Code != test.status || n.drains {
+			t.Errorf("%+v: %d %s", test, w.Code, w.Body)
+		}
+	}
+	if _, err := api.OpTrace.Call(api.AtNode(t.Context(), 2), api.NewLocalClient(one.Handler()), api.TraceQuery{}); err == nil || !strings.Contains(err.Error(), "at the node itself") {
+		t.Error(err)
 	}
 }

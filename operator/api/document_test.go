@@ -99,6 +99,9 @@ func (d *generator) document() object {
 			"parameters": object{"reason": object{
 				"name": reasonHeader, "in": "header", "schema": object{"type": "string"},
 				"description": "why, for the audit log: percent-encoded UTF-8, 500 octets at most",
+			}, "node": object{
+				"name": nodeHeader, "in": "header", "schema": object{"type": "integer", "minimum": 1, "maximum": 1023},
+				"description": "the number of the cluster's node that answers, in 5 s at most, or the answer is 502; absent: this relay",
 			}},
 		},
 	}
@@ -143,6 +146,9 @@ func (d *generator) operation(o *operation) object {
 	}
 	if o.method == "POST" && (o.action != "" || o.name == OpBeginFileChange.name) {
 		params = append(params, object{"$ref": "#/components/parameters/reason"})
+	}
+	if o.travels() {
+		params = append(params, object{"$ref": "#/components/parameters/node"})
 	}
 	if params != nil {
 		out["parameters"] = params

@@ -180,7 +180,14 @@ func (o *operation) handler(s *Server) http.Handler {
 		if o.takes == "" {
 			r.Body = http.MaxBytesReader(w, r.Body, maxRequest)
 		}
-		if err := o.serve(o, s, w, r); err != nil {
+		carried, err := false, o.allowed(r.Context())
+		if err == nil {
+			carried, err = o.elsewhere(s, w, r)
+		}
+		if err == nil && !carried {
+			err = o.serve(o, s, w, r)
+		}
+		if err != nil {
 			writeError(w, err)
 		}
 	})

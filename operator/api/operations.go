@@ -171,12 +171,12 @@ var (
 	OpCluster = reads("cluster", "/v1/cluster", "the nodes of the cluster, and this relay's part in it",
 		alone(Clusters.Cluster))
 	OpDrainNode = changes("drainNode", "/v1/cluster/drain", "cluster drain",
-		"have a node take no new mail, and its queue move to the other nodes, until undrain or a restart",
+		"take no new mail, and have the queue move to the other nodes, until undrain or a restart",
 		with(Clusters.DrainNode))
 	OpUndrainNode = changes("undrainNode", "/v1/cluster/undrain", "cluster undrain",
-		"have a node take new mail again, and keep its queue", with(Clusters.UndrainNode))
-	OpMoving = reads("moving", "/v1/cluster/moving", "how far the queue of a node has moved to the others",
-		with(Clusters.Moving))
+		"take new mail again, and keep the queue", with(Clusters.UndrainNode))
+	OpMoving = reads("moving", "/v1/cluster/moving", "how far the queue has moved to the other nodes",
+		alone(Clusters.Moving))
 	OpInbound = reads("inbound", "/v1/inbound",
 		"mail for the relay itself that it did not understand and keeps, the newest first",
 		with(Inbound.Inbound))

@@ -168,6 +168,16 @@ func AddSummaries(a, b Summary) Summary {
 	return sum
 }
 
+// AddChanged joins what a change did at two nodes.
+func AddChanged(a, b Changed) Changed {
+	a.Count += b.Count
+	a.Recipients, a.Later = a.Recipients+b.Recipients, a.Later+b.Later
+	a.Scheduled, a.Ended = a.Scheduled+b.Scheduled, a.Ended+b.Ended
+	a.Obstacles = append(slices.Clone(a.Obstacles), b.Obstacles...)
+	slices.SortStableFunc(a.Obstacles, func(x, y Obstacle) int { return cmp.Compare(y.Recipients, x.Recipients) })
+	return a
+}
+
 // Cut leaves the limit largest rows, and counts the others in Other and More. 0 leaves all.
 func (s *Summary) Cut(limit int) {
 	if limit == 0 || len(s.Rows) <= limit {

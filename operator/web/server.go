@@ -351,13 +351,13 @@ func (s *Server) read(w http.ResponseWriter, r *request) error {
 	return r.known()
 }
 
-// named gives the context of what is asked of the relay: the audit names who has asked.
+// named gives the context of what is asked of the relay: the audit names who has asked, and it is bounded by the role.
 func (s *Server) named(r *request) context.Context {
 	a := api.Actor{Kind: api.ByConsole, Address: r.client.String()}
 	if r.session != nil {
 		a.User = r.session.identity.User
 	}
-	return api.WithActor(r.http.Context(), a)
+	return api.WithRole(api.WithActor(r.http.Context(), a), r.role())
 }
 
 func (s *Server) answer(w http.ResponseWriter, r *request) error {

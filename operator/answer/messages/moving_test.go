@@ -20,6 +20,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"example.org/mta/cluster/link"
 	"example.org/mta/cluster/moving"
 	"example.org/mta/internal/bubble"
 	"example.org/mta/internal/envelope"
@@ -159,7 +160,7 @@ func (h *house) rows() (all []moving.Node) {
 }
 
 // open connects to another node.
-func (n *member) open(_ context.Context, node uint16, purpose string) (net.Conn, error) {
+func (n *member) open(_ context.Context, node uint16, purpose link.Purpose) (net.Conn, error) {
 	to := n.house.nodes[node-1]
 	n.house.mu.Lock()
 	defer n.house.mu.Unlock()
@@ -167,7 +168,7 @@ func (n *member) open(_ context.Context, node uint16, purpose string) (net.Conn,
 	case n.dead || to.dead:
 		return nil, errors.New("connection refused")
 	case to.old:
-		return nil, fmt.Errorf("node %d has an earlier version of mta, without %s", node, purpose)
+		return nil, fmt.Errorf("node %d has an earlier version of mta, without %s", node, purpose.Name)
 	}
 	here, there := net.Pipe()
 	for _, c := range []net.Conn{here, there} {

@@ -1,0 +1,139 @@
+// Package asking carries requests between the nodes of a cluster: one in HTTP over a talk of package link, which names
+// both nodes by their certificates. A node that is asked answers by a handler. It knows no operation.
+package asking
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"example.org/mta/cluster/link"
+)
+
+// Patience is how long an answer may take, and how long the one before it.
+const Patience = 5 * time.Second
+
+// maxHead bounds the head of a request or an answer, in octets.
+const maxHead = 64 << 10
+
+// Asker asks other nodes for a purpose, each for one answer at a time. It is safe for concurrent use.
+type Asker struct {
+	Open    func(ctx context.Context, node uint16, purpose link.Purpose) (net.Conn, error)
+	Purpose link.Purpose
+	Most    int64 // octets of an answer
+
+	mu    sync.Mutex // guards turns
+	turns map[uint16]chan struct{}
+}
+
+// Ask has another node answer a request. The whole answer is in memory.
+func (a *Asker) Ask(ctx context.Context, node uint16, r *http.Request) (*http.Response, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, Patience, errSilent)
+	defer cancel()
+	turn := a.turn(node)
+	select {
+	case turn <- struct{}{}:
+		defer func() { <-turn }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	answer, err := a.ask(ctx, node, r)
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		err = cause
+	}
+	return answer, err
+}
+
+var errSilent = fmt.Errorf("no answer within %s", Patience)
+
+func (a *Asker) turn(node uint16) chan struct{} {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.turns == nil {
+		a.turns = make(map[uint16]chan struct{})
+	}
+	if a.turns[node] == nil {
+		a.turns[node] = make(chan struct{}, 1)
+	}
+	return a.turns[node]
+}
+
+func (a *Asker) ask(ctx context.Context, node uint16, r *http.Request) (*http.Response, error) {
+	conn, err := a.Open(ctx, node, a.Purpose)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
+	if err := r.Write(conn); err != nil {
+		return nil, err
+	}
+	// A line of the head has no other bound.
+	from := &io.LimitedReader{R: conn, N: maxHead}
+	buffered := bufio.NewReader(from)
+	answer, err := http.ReadResponse(buffered, r)
+	if err != nil {
+		return nil, fmt.Errorf("its answer can't be read: %w", err)
+	}
+	from.N = 2*a.Most + maxHead // with the lengths of chunks
+	text, err := io.ReadAll(io.LimitReader(answer.Body, a.Most+1))
+	switch {
+	case int64(len(text)) > a.Most:
+		return nil, fmt.Errorf("its answer has more than %d octets", a.Most)
+	case err != nil:
+		return nil, fmt.Errorf("its answer was cut off: %w", err)
+	}
+	answer.Body = io.NopCloser(bytes.NewReader(text))
+	return answer, nil
+}
+
+// Serve has a handler answer the request of a talk that another node has opened.
+func Serve(ctx context.Context, talk net.Conn, handler http.Handler) {
+	l := &single{conn: make(chan net.Conn, 1), at: talk.LocalAddr(), done: make(chan struct{})}
+	l.conn <- struct{ net.Conn }{talk} // by its TLS the server would look for the protocol
+	stop := context.AfterFunc(ctx, func() { talk.Close() })
+	defer stop()
+	s := http.Server{Handler: handler, ReadTimeout: Patience, WriteTimeout: 2 * Patience, MaxHeaderBytes: maxHead,
+		BaseContext: func(net.Listener) context.Context { return ctx },
+		ErrorLog:    log.New(io.Discard, "", 0),
+		ConnState: func(_ net.Conn, state http.ConnState) {
+			if state == http.StateClosed {
+				l.Close()
+			}
+		}}
+	s.SetKeepAlivesEnabled(false)
+	_ = s.Serve(l) // the end of the one connection
+}
+
+// single is a listener with one connection, which ends with it.
+type single struct {
+	conn chan net.Conn
+	at   net.Addr
+	done chan struct{}
+	once sync.Once
+}
+
+func (l *single) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conn:
+		return c, nil
+	case <-l.done:
+		return nil, errors.New("the talk has ended")
+	}
+}
+
+func (l *single) Close() error {
+	l.once.Do(func() { close(l.done) })
+	return nil
+}
+
+func (l *single) Addr() net.Addr { return l.at }
