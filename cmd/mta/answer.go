@@ -57,9 +57,14 @@ func prints[A any](
 		case err != nil:
 			return err
 		case *asJSON:
-			return writeJSON(c.out, a)
+			err = writeJSON(c.out, a)
+		default:
+			err = show(a)
 		}
-		return show(a)
+		if part, ok := any(a).(interface{ lacks() error }); ok && err == nil {
+			err = part.lacks()
+		}
+		return err
 	}
 	return cmd
 }
@@ -131,6 +136,7 @@ type list[F any] struct {
 	filter                    F      // with the defaults of the flags
 	names                     namer  // for the arguments
 	show                      func(context.Context, *cli, *api.Client, F, *pageFlags) error
+	cluster                   bool // it lists the rows of all nodes with --cluster
 }
 
 func newList[F any](c *cli, l list[F]) *cobra.Command {
@@ -145,6 +151,9 @@ func newList[F any](c *cli, l list[F]) *cobra.Command {
 				args = args[1:]
 			}
 			takeArgs(&l.filter, args)
+			if p.all && !cmd.Flags().Changed("order") {
+				byName(&l.filter)
+			}
 			client, err := c.client()
 			if err != nil {
 				return err
@@ -153,6 +162,9 @@ func newList[F any](c *cli, l list[F]) *cobra.Command {
 		},
 	}
 	p.add(cmd, l.what)
+	if l.cluster {
+		cmd.Flags().BoolVar(&p.all, "cluster", false, rowsOfAll)
+	}
 	if !c.addParams(cmd, &l.filter) {
 		cmd.Args = noArgs
 	}
@@ -172,6 +184,9 @@ type pages[F, L, T any] struct {
 }
 
 func (p pages[F, L, T]) show(ctx context.Context, c *cli, client *api.Client, f F, flags *pageFlags) error {
+	if flags.all {
+		return p.showAll(ctx, c, f, flags)
+	}
 	l, err := pagesOf[T](ctx, client, flags, p.row, f)
 	if err != nil {
 		return err
@@ -186,11 +201,48 @@ func (p pages[F, L, T]) show(ctx context.Context, c *cli, client *api.Client, f 
 	if p.before != nil {
 		p.before(c, &l)
 	}
-	nothing := "no " + p.table.Noun + " is known or matches"
+	return printPage(c, p.table, *rows, *next, p.none(f))
+}
+
+// none is what is printed where no row is.
+func (p pages[F, L, T]) none(f F) string {
 	if p.nothing != nil {
-		nothing = p.nothing(f)
+		return p.nothing(f)
 	}
-	return printPage(c, p.table, *rows, *next, nothing)
+	return "no " + p.table.Noun + " is known or matches"
+}
+
+// showAll is show for all nodes of the cluster.
+func (p pages[F, L, T]) showAll(ctx context.Context, c *cli, f F, flags *pageFlags) error {
+	return merged(ctx, c, p.table, orderOf(&f), flags, p.none(f),
+		func(ctx context.Context, client *api.Client, after string, limit int) (L, error) {
+			q := f
+			any(&q).(interface{ At(string, int) }).At(after, limit)
+			l, err := p.row.Call(ctx, client, q)
+			if err == nil && p.before != nil {
+				p.before(c, &l)
+			}
+			return l, err
+		})
+}
+
+// orderOf is the order that a filter asks for, "" for the only one.
+func orderOf(filter any) string {
+	for _, p := range api.Params(filter) {
+		if p.Name == "order" {
+			return fmt.Sprint(reflect.ValueOf(p.Field()).Elem().Interface())
+		}
+	}
+	return ""
+}
+
+// byName has a filter ask for the order by name, if there is one: rows of all nodes about one thing stand together.
+func byName(filter any) {
+	for _, p := range api.Params(filter) {
+		if p.Name == "order" && slices.Contains(p.Words, string(api.ByName)) {
+			_ = p.Set(string(api.ByName)) // one of its words
+		}
+	}
 }
 
 // onlyNames returns the names that a filter has, if it has nothing else.
@@ -211,6 +263,7 @@ type pageFlags struct {
 	limit  int
 	after  string
 	asJSON bool
+	all    bool // nodes of the cluster
 }
 
 func (p *pageFlags) add(cmd *cobra.Command, what string) {

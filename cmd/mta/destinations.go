@@ -61,7 +61,7 @@ func newSitesList(c *cli) *cobra.Command {
 		example: `  mta sites list --busy
   mta sites list --suspended --json
   mta sites list .protection.outlook.com`,
-		what: "sites", filter: api.SiteFilter{Order: api.BySize}, names: c.siteNames,
+		what: "sites", cluster: true, filter: api.SiteFilter{Order: api.BySize}, names: c.siteNames,
 		show: pages[api.SiteFilter, api.SiteList, api.Site]{
 			table: listing.Sites, row: api.OpSites,
 			unknown: "no known site has the name",
@@ -170,7 +170,7 @@ func newHostsList(c *cli) *cobra.Command {
 		use: "list [NAME...]", short: "list hosts", long: hostsListHelp,
 		example: `  mta hosts list --state retry
   mta hosts list .google.com --json`,
-		what: "hosts", names: c.hostNames,
+		what: "hosts", cluster: true, names: c.hostNames,
 		show: pages[api.HostFilter, api.HostList, api.Host]{
 			table: listing.Hosts, row: api.OpHosts,
 			unknown: "no known host matches the name or address", hint: "to list the known hosts: mta hosts",
@@ -258,7 +258,7 @@ func newConnectionsList(c *cli) *cobra.Command {
 		use: "list", short: "list open connections", long: connectionsListHelp,
 		example: `  mta connections list --site mx.example.com
   mta connections list --direction in --peer 192.0.2.0/24 --json`,
-		what: "connections",
+		what: "connections", cluster: true,
 		show: pages[api.ConnectionFilter, api.ConnectionList, api.Connection]{table: listing.Connections,
 			row: api.OpConnections}.show,
 	}))
@@ -304,7 +304,7 @@ func newSources(c *cli) *cobra.Command {
 		long: `List the sources: their connections, and the transactions that are READY for
 one or RUNNING on one. A source is sending; or warming, with the plan's stage; or
 paused, by an operator or its warm-up; or missing, if this machine lacks its address.` + sinceStart,
-		what: "sources", filter: api.BlockFilter{Order: api.BySize}, names: c.sourceNames,
+		what: "sources", cluster: true, filter: api.BlockFilter{Order: api.BySize}, names: c.sourceNames,
 		show: pages[api.BlockFilter, api.SourceList, api.Source]{table: listing.Sources, row: api.OpSources}.show,
 	}))
 }
@@ -315,7 +315,8 @@ func newPools(c *cli) *cobra.Command {
 		long: `List the pools: their sources and tenants, the connections of the sources and
 the transactions that are READY for one or RUNNING on one, whatever pool they are for.
 ACCEPTED counts recipients of the pool's tenants since the start of the relay.` + sinceStart,
-		what: "pools", filter: api.UnpooledFilter{BlockFilter: api.BlockFilter{Order: api.BySize}}, names: c.poolNames,
+		what: "pools", cluster: true, filter: api.UnpooledFilter{BlockFilter: api.BlockFilter{Order: api.BySize}},
+		names: c.poolNames,
 		show: pages[api.UnpooledFilter, api.PoolList, api.Pool]{
 			table: listing.Pools, row: api.OpPools,
 		}.show,
@@ -386,7 +387,7 @@ ACCEPTED those since the start of the relay.
 size. OVER is the limit that the next message would exceed; REFUSED counts refusals for
 a limit since the start of the relay, LOWERED messages that over_quota = "lower" moved
 to the last tier.` + sinceStart,
-		what: "tenants", filter: api.TenantFilter{BlockFilter: api.BlockFilter{Order: api.BySize}},
+		what: "tenants", cluster: true, filter: api.TenantFilter{BlockFilter: api.BlockFilter{Order: api.BySize}},
 		names: c.tenantNames,
 		show: func(ctx context.Context, c *cli, client *api.Client, f api.TenantFilter, p *pageFlags) error {
 			if !limits || p.asJSON {

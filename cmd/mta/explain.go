@@ -27,27 +27,32 @@ An argument in the form of a message id is an id; anything else is a domain.`
 
 func newExplain(c *cli) *cobra.Command {
 	var q api.ExplainQuery
-	cmd := answers(c, &cobra.Command{
-		Use: "explain DOMAIN|ID", Short: "explain why mail waits, or what would happen to it", Long: explainHelp,
-		Example: `  mta explain example.com
-  mta explain example.com --tenant acme
-  mta explain 01knd1p5c0002`,
-		Args: oneName("a domain, or the id of a message"), ValidArgsFunction: c.completeIDs,
-	}, func(ctx context.Context, client *api.Client, args []string) (e api.Explanation, err error) {
+	isID := func(args []string) bool {
+		_, err := envelope.ParseID(args[0])
+		return err == nil
+	}
+	ask := func(ctx context.Context, client *api.Client, args []string) (e api.Explanation, err error) {
 		if at := strings.LastIndexByte(args[0], '@'); at >= 0 {
 			return e, usagef(
 				"%q is an address: use its domain, as in: mta explain %s\nto see whether the address is suppressed: "+
 					"mta suppress check %s",
 				args[0], args[0][at+1:], args[0])
 		}
-		if _, err := envelope.ParseID(args[0]); err != nil {
+		if !isID(args) {
 			return api.OpExplain.Call(ctx, client, api.ExplainQuery{Domain: args[0], Tenant: q.Tenant})
 		}
 		if q.Tenant != "" {
 			return e, usagef("--tenant is for domains: a message has its own tenant")
 		}
 		return api.OpExplain.Call(ctx, client, api.ExplainQuery{ID: strings.ToLower(args[0])})
-	}, c.explain)
+	}
+	cmd := ofAll(c, &cobra.Command{
+		Use: "explain DOMAIN|ID", Short: "explain why mail waits, or what would happen to it", Long: explainHelp,
+		Example: `  mta explain example.com
+  mta explain example.com --tenant acme
+  mta explain 01knd1p5c0002`,
+		Args: oneName("a domain, or the id of a message"), ValidArgsFunction: c.completeIDs,
+	}, "ask each node of the cluster about a domain, and for a message the one that has it", isID, ask, c.explain)
 	c.addParams(cmd, &q, "tenant")
 	return c.watchable(cmd)
 }

@@ -275,7 +275,10 @@ func texts[T ~string](words []T) []string {
 func joined[T ~string](words []T) string { return strings.Join(texts(words), ", ") }
 
 // flagError puts Go's words for what is not a number into ours.
-func flagError(_ *cobra.Command, err error) error {
+func flagError(cmd *cobra.Command, err error) error {
+	if err.Error() == "unknown flag: --cluster" {
+		return withoutCluster(cmd)
+	}
 	if own := (usageError{}); errors.As(err, &own) {
 		return own
 	}

@@ -17,6 +17,7 @@ import (
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/legible"
 	"example.org/mta/operator/api"
+	"example.org/mta/operator/everywhere"
 	"example.org/mta/operator/listing"
 )
 
@@ -110,6 +111,7 @@ func newQueueList(c *cli) *cobra.Command {
 		filters filterFlags
 		page    api.Page
 		asJSON  bool
+		all     *bool
 	)
 	cmd := &cobra.Command{
 		Use: "list [ID...]", Short: "list messages", Long: queueListHelp,
@@ -125,6 +127,9 @@ func newQueueList(c *cli) *cobra.Command {
 			if page.Limit < 0 || page.Recipients < 0 {
 				return usagef("--limit and --recipients can't be negative")
 			}
+			if *all {
+				return c.queueListOfAll(ctx, f, page, asJSON)
+			}
 			return c.queueList(ctx, client, f, page, asJSON)
 		}),
 	}
@@ -134,6 +139,7 @@ func newQueueList(c *cli) *cobra.Command {
 	flags.IntVar(&page.Limit, "limit", api.DefaultLimit, "messages on the page; 0: all")
 	flags.StringVar(&page.After, "after", "", "continue after the previous page (`cursor`)")
 	flags.BoolVar(&asJSON, "json", false, "print a line of JSON for each message")
+	all = clusterFlag(cmd, rowsOfAll)
 	return c.watchable(cmd)
 }
 
@@ -154,17 +160,22 @@ func (c *cli) queueList(ctx context.Context, client *api.Client, f api.Filter, p
 		t.Untitled = !first
 		return c.printTable(t)
 	})
+	if err == nil {
+		c.queueFooter(shown, next, f.Empty())
+	}
+	return err
+}
+
+// queueFooter prints what of the queue is not shown, or that there is nothing.
+func (c *cli) queueFooter(shown int, next string, whole bool) {
 	switch {
-	case err != nil:
-		return err
 	case next != "":
 		fmt.Fprintf(c.err, "%s shown; for the next ones add: --after %s\n", plural(shown, "message"), next)
-	case shown == 0 && f.Empty():
+	case shown == 0 && whole:
 		fmt.Fprintln(c.err, "the queue is empty")
 	case shown == 0:
 		fmt.Fprintln(c.err, "nothing in the queue matches")
 	}
-	return nil
 }
 
 // eachPage asks for pages until there are p.Limit messages, or with 0 to the end, and gives the
@@ -205,7 +216,7 @@ terminal.`
 
 func newQueueShow(c *cli) *cobra.Command {
 	content := false
-	cmd := answers(c, &cobra.Command{
+	cmd := ofAll(c, &cobra.Command{
 		Use: "show ID", Short: "show a message", Long: queueShowHelp,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
@@ -218,7 +229,8 @@ func newQueueShow(c *cli) *cobra.Command {
 			return nil
 		},
 		ValidArgsFunction: c.completeIDs,
-	}, func(ctx context.Context, client *api.Client, ids []string) (m api.Item, err error) {
+	}, whoeverHas, func([]string) bool { return true }, func(ctx context.Context, client *api.Client, ids []string) (
+		m api.Item, err error) {
 		if content {
 			return m, c.content(ctx, client, api.OpContent, ids[0])
 		}
@@ -231,6 +243,7 @@ func newQueueShow(c *cli) *cobra.Command {
 	})
 	cmd.Flags().BoolVar(&content, "content", false, "print the content of the message, headers and body")
 	cmd.MarkFlagsMutuallyExclusive("json", "content")
+	cmd.MarkFlagsMutuallyExclusive("cluster", "content")
 	return cmd
 }
 
@@ -331,19 +344,25 @@ func newQueueSummary(c *cli) *cobra.Command {
 		filters filterFlags
 		q       api.SummaryQuery
 	)
-	cmd := answers(c, &cobra.Command{
+	cmd := &cobra.Command{
 		Use: "summary", Short: "count recipients by site and age", Long: queueSummaryHelp, Args: noArgs,
-	}, func(ctx context.Context, client *api.Client, _ []string) (api.Summary, error) {
+	}
+	all := clusterFlag(cmd, "add up the queues of all nodes of the cluster")
+	answers(c, cmd, func(ctx context.Context, client *api.Client, _ []string) (s wholeSummary, err error) {
 		f, err := filters.with(nil)
 		if err == nil && q.Limit < 0 {
 			err = usagef("--limit can't be negative")
 		}
-		if err != nil {
-			return api.Summary{}, err
+		switch {
+		case err != nil:
+		case *all:
+			s.Summary, s.Failed, err = c.summaryOfAll(ctx, q.By, f, q.Limit)
+		default:
+			s.Summary, err = client.WholeSummary(ctx, q.By, f, q.Limit)
 		}
-		return client.WholeSummary(ctx, q.By, f, q.Limit)
-	}, func(s api.Summary) error {
-		if err := summaryTable(s).Write(c.out, c.screen); err != nil {
+		return s, err
+	}, func(s wholeSummary) error {
+		if err := summaryTable(s.Summary).Write(c.out, c.screen); err != nil {
 			return err
 		}
 		if s.More > 0 {
@@ -355,6 +374,19 @@ func newQueueSummary(c *cli) *cobra.Command {
 	c.addParams(cmd, &q, "by")
 	cmd.Flags().IntVar(&q.Limit, "limit", 20, "rows at most; 0: all")
 	return c.watchable(cmd)
+}
+
+// wholeSummary is one of all nodes, but those that have failed.
+type wholeSummary struct {
+	api.Summary
+	Failed everywhere.Failures `json:"failed,omitempty"`
+}
+
+func (s wholeSummary) lacks() error {
+	if len(s.Failed) == 0 {
+		return nil
+	}
+	return s.Failed
 }
 
 // summaryTable has a column for what rows can be off by only if some can.
@@ -429,6 +461,7 @@ func newQueueChange(c *cli, action api.Action, done, short, long string) *cobra.
 		change  = api.Change{Action: action}
 		asJSON  bool
 		receipt string
+		all     *bool
 	)
 	cmd := &cobra.Command{
 		Use: string(action) + " [ID...]", Short: short,
@@ -439,6 +472,9 @@ func newQueueChange(c *cli, action api.Action, done, short, long string) *cobra.
 				return err
 			}
 			if receipt != "" {
+				if *all {
+					return usagef("--receipt names what this relay has: leave out --cluster")
+				}
 				if !change.Filter.Empty() || change.All {
 					return usagef("--receipt says what is meant: leave out ids, filters and --all")
 				}
@@ -453,6 +489,9 @@ func newQueueChange(c *cli, action api.Action, done, short, long string) *cobra.
 			if way := change.Reroutes != (api.Reroutes{}); action == api.Reroute && way == change.Own {
 				return hinted{usagef("want a way for the mail"),
 					"as in: --pool NAME or --route DOMAIN; --own ends an earlier reroute"}
+			}
+			if *all {
+				return c.changeAtAll(ctx, &change, done, asJSON)
 			}
 			result, err := api.OpChange.Call(ctx, client, change)
 			switch {
@@ -473,6 +512,7 @@ func newQueueChange(c *cli, action api.Action, done, short, long string) *cobra.
 		cmd.Flags().StringVar(&receipt, "receipt", "",
 			"remove what another relay has, as this `file` says; - is standard input")
 	}
+	all = clusterFlag(cmd, actsOnAll)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }

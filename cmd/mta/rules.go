@@ -92,17 +92,10 @@ func (c *cli) untilEnded(r *api.Rule, ended string) string {
 }
 
 func newRuleList(c *cli) *cobra.Command {
-	return answers(c, &cobra.Command{
+	return whole(c, &cobra.Command{
 		Use: "list", Short: "list the rules", Long: "List the rules in force, pauses among them, the strictest first.",
 		Args: noArgs,
-	}, func(ctx context.Context, client *api.Client, _ []string) (api.RuleList, error) {
-		return api.OpRules.Call(ctx, client, api.None{})
-	}, func(l api.RuleList) error {
-		if len(l.Rules) == 0 {
-			fmt.Fprintln(c.err, "there are no rules")
-		}
-		return c.printTable(tableOf(c, listing.Rules, l.Rules))
-	})
+	}, listing.Rules, api.OpRules, "there are no rules")
 }
 
 func newRuleEnd(c *cli) *cobra.Command {

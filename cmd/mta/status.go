@@ -33,7 +33,8 @@ empty, and then shows its state. The exit code is 3 when --timeout has passed, a
 when all that is left in the queue is held, or everything is paused.`,
 		Args: noArgs,
 	}
-	answers(c, cmd, func(ctx context.Context, client *api.Client, _ []string) (s api.Status, err error) {
+	ofAll(c, cmd, eachOfAll, func([]string) bool { return false }, func(ctx context.Context, client *api.Client,
+		_ []string) (s api.Status, err error) {
 		if err := wait.check(cmd); err != nil {
 			return s, err
 		}
@@ -46,6 +47,7 @@ when all that is left in the queue is held, or everything is paused.`,
 		return nil
 	})
 	wait.flags(cmd)
+	cmd.MarkFlagsMutuallyExclusive("cluster", "wait")
 	return c.watchable(cmd)
 }
 

@@ -24,17 +24,10 @@ the head of the accounting log, behind it, failing (tried again until its receiv
 accepts), or paused.`
 
 func newStreams(c *cli) *cobra.Command {
-	cmd := answers(c, &cobra.Command{
+	cmd := whole(c, &cobra.Command{
 		Use: "streams", Short: "show and change the streams of events", Long: streamsHelp,
 		Example: "  mta streams\n  mta streams show app\n  mta streams replay app --from 2h", Args: noArgs,
-	}, func(ctx context.Context, client *api.Client, _ []string) (api.StreamList, error) {
-		return api.OpStreams.Call(ctx, client, api.None{})
-	}, func(l api.StreamList) error {
-		if len(l.Streams) == 0 {
-			fmt.Fprintln(c.err, `there are no streams; to add one: stream "app" { to = "https://..." }`)
-		}
-		return c.printTable(tableOf(c, listing.Streams, l.Streams))
-	})
+	}, listing.Streams, api.OpStreams, `there are no streams; to add one: stream "app" { to = "https://..." }`)
 	cmd.AddCommand(newStreamsShow(c), newStreamsPause(c, true), newStreamsPause(c, false), newStreamsSkip(c),
 		newStreamsReplay(c), newStreamsTest(c), newStreamsKey(c))
 	return cmd

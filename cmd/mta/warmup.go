@@ -45,8 +45,12 @@ falls behind.`
 func newWarmupList(c *cli) *cobra.Command {
 	return c.watchable(newList(c, list[api.Paging]{
 		use: "list", short: "list the warming sources", long: warmupListHelp, example: "  mta warmup list --json",
-		what: "sources",
+		what: "sources", cluster: true,
 		show: func(ctx context.Context, c *cli, client *api.Client, f api.Paging, p *pageFlags) error {
+			if p.all {
+				all := pages[api.Paging, api.WarmupList, api.Warmup]{table: listing.Warmups, row: api.OpWarmups}
+				return all.showAll(ctx, c, f, p)
+			}
 			l, err := pagesOf[api.Warmup](ctx, client, p, api.OpWarmups, f)
 			switch {
 			case err != nil:

@@ -45,6 +45,9 @@ var Connections = Listing[connection]{
 		return c.LastReply.String()
 	},
 	Key: func(c *connection) string { return c.ID },
+	Compare: func(_ string, a, b *connection) int { // ids are not in the order of another node's
+		return cmp.Or(cmp.Compare(a.Direction, b.Direction), a.Since.Compare(b.Since))
+	},
 }
 
 func peer(c *connection) Cell { return Word(c.Peer) }

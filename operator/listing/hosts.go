@@ -28,6 +28,12 @@ var Hosts = Listing[host]{
 	},
 	Note: func(h *host, l Look) string { _, note := l.HostNote(h); return note },
 	Key:  func(h *host) string { return h.Address },
+	Compare: byMail(func(h *host) (n int) {
+		for _, w := range h.WaitsFor {
+			n += w.Recipients
+		}
+		return n
+	}, func(h *host) []api.WaitsFor { return h.WaitsFor }, func(h *host) string { return h.Name + " " + h.Address }),
 }
 
 // mode is how far commands run ahead, and where there is space how many transactions.

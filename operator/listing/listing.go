@@ -42,12 +42,36 @@ type Listing[T any] struct {
 	Note func(*T, Look) string
 	// Key identifies a row.
 	Key func(*T) string
+	// Compare is how rows compare in an order of the listing; nil: as their keys.
+	Compare func(order string, a, b *T) int
 	// Rest is by which name the history has the row without a key; "": by none.
 	Rest string
 }
 
 // Subject is by which name the history has a row.
 func (l *Listing[T]) Subject(row *T) string { return cmp.Or(l.Key(row), l.Rest) }
+
+// In returns how rows compare in an order of the listing.
+func (l *Listing[T]) In(order string) func(a, b *T) int {
+	if l.Compare == nil {
+		return func(a, b *T) int { return cmp.Compare(l.Key(a), l.Key(b)) }
+	}
+	return func(a, b *T) int { return l.Compare(order, a, b) }
+}
+
+// byMail compares rows in the orders of api.SiteOrder: by their mail, or what of it waits, and by their names.
+func byMail[T any](mail func(*T) int, waits func(*T) []api.WaitsFor, name func(*T) string) func(string, *T, *T) int {
+	return func(order string, a, b *T) int {
+		size := 0
+		switch api.SiteOrder(order) {
+		case api.BySize:
+			size = cmp.Compare(mail(b), mail(a))
+		case api.ByWorst:
+			size = cmp.Compare(api.Worst(waits(b)), api.Worst(waits(a)))
+		}
+		return cmp.Or(size, cmp.Compare(name(a), name(b)))
+	}
+}
 
 // Column is one of a listing. The first names the row.
 type Column[T any] struct {

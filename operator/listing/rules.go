@@ -1,6 +1,8 @@
 package listing
 
 import (
+	"cmp"
+	"slices"
 	"strconv"
 
 	"example.org/mta/operator/api"
@@ -29,4 +31,8 @@ var Rules = Listing[rule]{
 	},
 	Note: func(r *rule, _ Look) string { return r.Reason },
 	Key:  func(r *rule) string { return strconv.Itoa(r.ID) },
+	Compare: func(_ string, a, b *rule) int {
+		return cmp.Or(slices.Index(api.RuleActions, a.Action)-slices.Index(api.RuleActions, b.Action),
+			cmp.Compare(a.Selection.String(), b.Selection.String()))
+	},
 }

@@ -33,6 +33,8 @@ var Sites = Listing[site]{
 	}),
 	Note: func(s *site, l Look) string { return Join(l.siteNote(s), l.LastError(&s.Tally)) },
 	Key:  func(s *site) string { return s.Name },
+	Compare: byMail(func(s *site) int { return s.Queued }, func(s *site) []api.WaitsFor { return s.WaitsFor },
+		func(s *site) string { return s.Name }),
 }
 
 // Waiting counts the recipients in the state waiting: in delivery, or in the queue for lack of space there.

@@ -38,6 +38,8 @@ var Tenants = Listing[tenant]{
 	}, tally(CLI|Console, func(t *tenant) *api.Tally { return &t.Tally })),
 	Note: func(t *tenant, l Look) string { return Join(t.Paused, overLimit(t), l.LastError(&t.Tally)) },
 	Key:  func(t *tenant) string { return t.Name },
+	Compare: byMail(func(t *tenant) int { return int(t.Queued) }, func(t *tenant) []api.WaitsFor { return t.WaitsFor },
+		func(t *tenant) string { return t.Name }),
 }
 
 // TenantLimits lists what tenants use of their limits.
@@ -56,7 +58,7 @@ var TenantLimits = Listing[tenant]{
 		{Title: "LOWERED", Right: true, Cell: func(t *tenant) Cell { return sum(t.Use.Lowered) }},
 	},
 	Note: func(*tenant, Look) string { return "" },
-	Key:  Tenants.Key,
+	Key:  Tenants.Key, Compare: Tenants.Compare,
 }
 
 func tier(n *int) Cell {

@@ -1,0 +1,151 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestAClusterAnswers: by commands at one of three relays an operator sees the queues of all, and acts on them; a node
+// that is stopped is named after 5 s, with what the others have answered.
+func TestAClusterAnswers(t *testing.T) {
+	t.Parallel()
+	primary, standby := newPair(t)
+	primary.schema(t)
+	relays := members(t, []*database{primary, standby}, "127.0.0.1:1", "25", "tenant \"acme\" {}\n", 3)
+	ids := map[int][]string{}
+	for i, r := range relays {
+		s, err := dialSession(r.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n := range 2 + i {
+			content := fmt.Sprintf("From: ann@client.example\r\nX-MTA-Tenant: acme\r\nX-Mta-Test-Id: %d-%d\r\n\r\nhello\r\n", i, n)
+			if _, err := s.send("ann@client.example", []string{fmt.Sprintf("a%d@all.example", n)}, content); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.close()
+		for line := range strings.Lines(r.mta(t, "queue", "list", "--json")) {
+			var m struct{ ID string }
+			if err := json.Unmarshal([]byte(line), &m); err != nil {
+				t.Fatal(err)
+			}
+			ids[i+1] = append(ids[i+1], m.ID)
+		}
+	}
+	for _, r := range relays { // nodes read who is there every 5 s
+		eventually(t, patience, func() error {
+			if out := r.mta(t, "cluster", "status", "--json"); strings.Count(out, `"incarnation"`) != 3 {
+				return fmt.Errorf("not all nodes are known: %s", out)
+			}
+			return nil
+		})
+	}
+	one := relays[0]
+	env := []string{"MTA_CONFIG=" + one.config}
+	does := func(args ...string) string { return one.mta(t, append(args, "--cluster")...) }
+	has := func(what, out string, words ...string) {
+		t.Helper()
+		for _, w := range words {
+			if !strings.Contains(out, w) {
+				t.Errorf("%s: %q is not in:\n%s", what, w, out)
+			}
+		}
+	}
+	// nodes are those of the rows of a listing of the queue, page by page.
+	nodes := func(limit string) (all []int) {
+		args, pages := []string{"queue", "list", "--cluster", "--json", "--limit", limit}, 0
+		for pages = 0; pages < 20; pages++ {
+			out, err := mta(env, args...)
+			if err != nil {
+				t.Fatal(out)
+			}
+			more := ""
+			for line := range strings.Lines(out) {
+				var m struct {
+					Node int
+					ID   string
+				}
+				if _, after, ok := strings.Cut(line, "--after "); ok {
+					more = strings.TrimSpace(after)
+				} else if json.Unmarshal([]byte(line), &m) == nil {
+					if !strings.Contains(strings.Join(ids[m.Node], " "), m.ID) {
+						t.Errorf("%s is not of node %d", m.ID, m.Node)
+					}
+					all = append(all, m.Node)
+				}
+			}
+			if more == "" {
+				return all
+			}
+			args = append(args[:6], "--after", more)
+		}
+		return all
+	}
+	for _, limit := range []string{"0", "2", "5", "9"} {
+		if got := nodes(limit); fmt.Sprint(got) != "[1 1 2 2 2 3 3 3 3]" {
+			t.Errorf("--limit %s lists messages of nodes %v", limit, got)
+		}
+	}
+	has("queue list", does("queue", "list"), "NODE  ID", "<a3@all.example>")
+	has("queue summary", does("queue", "summary", "--by", "tenant"), "TOTAL   9", "acme    9")
+	has("queue summary", does("queue", "summary", "--by", "domain", "--older", "0s", "--tenant", "acme"), "all.example  9")
+	has("tenants", does("tenants"), "   1  acme", "   2  acme", "   3  acme")
+	has("status", does("status"), "node        1", "node        2", "node        3")
+	for _, list := range []string{"sites", "hosts", "sources", "pools", "connections"} {
+		does(list)
+	}
+	does("rule", "list")
+	does("streams")
+	does("warmup", "list")
+	last := ids[3][0]
+	has("queue show", does("queue", "show", last), "node        3", last)
+	has("explain", does("explain", last), "node        3")
+	if out, err := mta(env, "queue", "show", "--cluster", "0000000000001"); err == nil || !strings.Contains(out, "is not in the queue") {
+		t.Errorf("an unknown id: %s %v", out, err)
+	}
+	for _, shared := range []string{"suppress list", "rule add", "key list"} {
+		if out, err := mta(env, append(strings.Fields(shared), "--cluster")...); err == nil || !strings.Contains(out, "all nodes share") {
+			t.Errorf("%s: %s %v", shared, out, err)
+		}
+	}
+
+	has("a dry run", does("queue", "hold", "--tenant", "acme", "--dry-run"), "9 recipients would be held")
+	has("hold", does("queue", "hold", "--tenant", "acme", "--reason", "look"), "9 recipients held")
+	has("release of two", does("queue", "release", ids[1][0], last), "2 recipients released")
+	if out, err := mta(env, "queue", "release", "--cluster", ids[1][1], "0000000000001"); err == nil || !strings.Contains(out, "message 0000000000001 is in no node's queue") {
+		t.Errorf("an unknown id: %s %v", out, err)
+	}
+	has("hold again", does("queue", "hold", "--tenant", "acme"), "2 recipients held")
+	for i, r := range relays {
+		who := "root at node 1"
+		if i == 0 {
+			who = "root"
+		}
+		out := r.mta(t, "actions")
+		if has("actions", out, "queue hold", who, "look"); (i == 1) == strings.Contains(out, "queue release") {
+			t.Errorf("node %d has on record:\n%s", i+1, out)
+		}
+	}
+
+	// A stopped node.
+	relays[2].cmd.Process.Signal(syscall.SIGSTOP)
+	defer relays[2].cmd.Process.Signal(syscall.SIGCONT)
+	for _, args := range [][]string{{"queue", "list"}, {"queue", "release", "--tenant", "acme"}} {
+		began := time.Now()
+		out, err := mta(env, append(args, "--cluster")...)
+		if d := time.Since(began); err == nil || d > 9*time.Second || !strings.Contains(out, "mta: node 3: no answer within 5s") || strings.Count(out, "\n") < 2 {
+			t.Errorf("%v with a stopped node: %s %v, after %s", args, out, err, d)
+		}
+	}
+	if out, err := mta(env, "queue", "show", "--cluster", last); err == nil || !strings.Contains(out, "node 3: no answer within 5s") || strings.Contains(out, "mta: see") {
+		t.Errorf("a message of a stopped node: %s %v", out, err)
+	}
+	if out := does("queue", "show", ids[2][0]); !strings.Contains(out, "node        2") {
+		t.Errorf("another's message: %s", out)
+	}
+}
