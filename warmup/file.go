@@ -328,20 +328,6 @@ func (s *File) Each(each func(name string, value []byte) error) error {
 	})
 }
 
-// Keys implements Store.
-func (s *File) Keys(context.Context) ([]string, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var names []string
-	for name, l := range s.keys {
-		if l.version > 0 {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	return names, nil
-}
-
 // Damage returns what was wrong with the file when it was opened, and where it is kept; nil when nothing
 // was. Its records are lost, all or those that it names.
 func (s *File) Damage() error { return s.damage }

@@ -1,17 +1,10 @@
 package warmup
 
 import (
-	"os"
 	"path/filepath"
-	"sync/atomic"
 	"testing"
 	"time"
 )
-
-// virtual is a clock that only Pass moves.
-type virtual struct{ ns atomic.Int64 }
-
-func (v *virtual) now() time.Time { return time.Unix(1_700_000_000, v.ns.Load()) }
 
 func openFile(t *testing.T, path string, now func() time.Time) *File {
 	t.Helper()
@@ -21,26 +14,6 @@ func openFile(t *testing.T, path string, now func() time.Time) *File {
 	}
 	t.Cleanup(func() { s.Close() })
 	return s
-}
-
-func TestFileConformance(t *testing.T) {
-	var clock virtual
-	checkStore(t, storeSubject{
-		Open: func(t *testing.T) Store { return openFile(t, filepath.Join(t.TempDir(), "warmup.db"), clock.now) },
-		// What a killed process leaves is the file as it is: a copy, taken without closing.
-		Reopen: func(t *testing.T, s Store) Store {
-			b, err := os.ReadFile(s.(*File).db.Path())
-			if err != nil {
-				t.Fatal(err)
-			}
-			path := filepath.Join(t.TempDir(), "after.db")
-			if err := os.WriteFile(path, b, 0o600); err != nil {
-				t.Fatal(err)
-			}
-			return openFile(t, path, clock.now)
-		},
-		Pass: func(d time.Duration) { clock.ns.Add(int64(d)) },
-	})
 }
 
 // A machine's clock that was set back must not reopen a window that was used.

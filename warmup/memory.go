@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"time"
 )
@@ -142,23 +141,6 @@ func (s *Memory) change(c *Change) bool {
 	return true
 }
 
-// Keys implements Store.
-func (s *Memory) Keys(context.Context) ([]string, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.down {
-		return nil, ErrDown
-	}
-	var names []string
-	for name, r := range s.records {
-		if r.version > 0 {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	return names, nil
-}
-
 // Errors of a Store. Any other error means that the store could not be reached and nothing was
 // changed.
 var (
@@ -178,7 +160,7 @@ var (
 //   - when Write returns success, its records survive a crash;
 //   - Now never goes back, also not over a restart.
 //
-// Methods may be called by many goroutines. checkStore in store_test.go checks an implementation.
+// Methods may be called by many goroutines. Package storetest checks an implementation.
 type Store interface {
 	// Claim locks the keys for owner until ttl has passed or the lock is released, and appends
 	// a Record to dst for each, in order. A key that another owner holds has Busy set; one's own
@@ -189,9 +171,6 @@ type Store interface {
 	// Write carries out each change on its own and appends to dst whether it was, in order.
 	// Values may be used again by the caller when it returns.
 	Write(ctx context.Context, changes []Change, dst []bool) (written []bool, err error)
-
-	// Keys lists all records, sorted.
-	Keys(ctx context.Context) ([]string, error)
 }
 
 // Key names a record to lock. A value whose version the caller has already is not sent again.

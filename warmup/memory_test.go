@@ -2,18 +2,9 @@ package warmup
 
 import (
 	"errors"
-	"sync/atomic"
 	"testing"
 	"time"
 )
-
-func TestMemoryConformance(t *testing.T) {
-	var now atomic.Int64
-	checkStore(t, storeSubject{
-		Open: func(*testing.T) Store { return NewMemory(func() Instant { return Instant(now.Load()) }) },
-		Pass: func(d time.Duration) { now.Add(d.Milliseconds()) },
-	})
-}
 
 func TestMemoryFaults(t *testing.T) {
 	s := NewMemory(func() Instant { return 0 })

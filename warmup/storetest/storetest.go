@@ -1,7 +1,6 @@
-package warmup
-
-// Checks that a Store keeps what its interface promises. A new
-// implementation runs it in its own tests.
+// Package storetest checks that a warmup.Store keeps what its interface promises. An implementation runs it in its own
+// tests.
+package storetest
 
 import (
 	"context"
@@ -10,27 +9,30 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"example.org/mta/warmup"
 )
 
-// storeSubject makes stores for the tests.
-type storeSubject struct {
+// Subject makes stores for the tests.
+type Subject struct {
 	// Open opens an empty store.
-	Open func(t *testing.T) Store
+	Open func(t *testing.T) warmup.Store
 	// Reopen opens what a store has after a crash: nothing was closed, only what Write had
 	// answered for is certain. nil: the store has no life after the process.
-	Reopen func(t *testing.T, s Store) Store
+	Reopen func(t *testing.T, s warmup.Store) warmup.Store
 	// Pass lets that much time go by on the store's clock.
 	Pass func(time.Duration)
 }
 
 const ttl = 3 * time.Second
 
-// checkStore checks that a Store keeps what its interface promises.
-func checkStore(t *testing.T, s storeSubject) {
+// Run checks that a warmup.Store keeps what its interface promises.
+func Run(t *testing.T, s Subject) {
 	t.Run("WriteAndRead", s.writeAndRead)
 	t.Run("LockKeepsOthersOut", s.lockKeepsOthersOut)
 	t.Run("LockEndsByItself", s.lockEndsByItself)
 	t.Run("OldFenceIsRefused", s.oldFenceIsRefused)
+	t.Run("ALockThatEndedHoldsUntilAnother", s.endedLock)
 	t.Run("OldVersionIsRefused", s.oldVersionIsRefused)
 	t.Run("RepeatedWriteIsHarmless", s.repeatedWriteIsHarmless)
 	t.Run("BatchesAreNotAllOrNone", s.batches)
@@ -43,9 +45,9 @@ func checkStore(t *testing.T, s storeSubject) {
 }
 
 // claim locks one key.
-func claim(t *testing.T, s Store, owner, name string, have uint64) Record {
+func claim(t *testing.T, s warmup.Store, owner, name string, have uint64) warmup.Record {
 	t.Helper()
-	r, _, err := s.Claim(t.Context(), owner, ttl, []Key{{Name: name, Have: have}}, nil)
+	r, _, err := s.Claim(t.Context(), owner, ttl, []warmup.Key{{Name: name, Have: have}}, nil)
 	if err != nil || len(r) != 1 || r[0].Name != name {
 		t.Fatalf("claiming %s for %s: %+v, %v", name, owner, r, err)
 	}
@@ -53,27 +55,24 @@ func claim(t *testing.T, s Store, owner, name string, have uint64) Record {
 }
 
 // write writes one record and says whether it was.
-func write(t *testing.T, s Store, r Record, value string, release bool) bool {
+func write(t *testing.T, s warmup.Store, r warmup.Record, value string, release bool) bool {
 	t.Helper()
-	c := Change{Name: r.Name, Fence: r.Fence, Version: r.Version, Release: release}
+	c := warmup.Change{Name: r.Name, Fence: r.Fence, Version: r.Version, Release: release}
 	if value != "" {
 		c.Value = []byte(value)
 	}
-	ok, err := s.Write(t.Context(), []Change{c}, nil)
+	ok, err := s.Write(t.Context(), []warmup.Change{c}, nil)
 	if err != nil || len(ok) != 1 {
 		t.Fatalf("writing %+v: %v, %v", c, ok, err)
 	}
 	return ok[0]
 }
 
-func (s storeSubject) writeAndRead(t *testing.T) {
+func (s Subject) writeAndRead(t *testing.T) {
 	st := s.Open(t)
 	r := claim(t, st, "a", "ip1", 0)
 	if r.Busy || r.Version != 0 || r.Value != nil || r.Fence == 0 {
 		t.Errorf("a new record is %+v", r)
-	}
-	if names, err := st.Keys(t.Context()); err != nil || len(names) != 0 {
-		t.Errorf("keys before a write: %v, %v", names, err)
 	}
 	if !write(t, st, r, "one", true) {
 		t.Fatal("the first write was refused")
@@ -90,14 +89,9 @@ func (s storeSubject) writeAndRead(t *testing.T) {
 		t.Errorf("a record that the caller has: %+v, want no value", known)
 	}
 	write(t, st, known, "", true)
-	r = claim(t, st, "a", "ip0", 0)
-	write(t, st, r, "x", true)
-	if names, err := st.Keys(t.Context()); err != nil || !slices.Equal(names, []string{"ip0", "ip1"}) {
-		t.Errorf("keys: %v, %v", names, err)
-	}
 }
 
-func (s storeSubject) lockKeepsOthersOut(t *testing.T) {
+func (s Subject) lockKeepsOthersOut(t *testing.T) {
 	st := s.Open(t)
 	r := claim(t, st, "a", "ip", 0)
 	if b := claim(t, st, "b", "ip", 0); !b.Busy || b.Fence != 0 {
@@ -113,20 +107,20 @@ func (s storeSubject) lockKeepsOthersOut(t *testing.T) {
 	}
 }
 
-func (s storeSubject) lockEndsByItself(t *testing.T) {
+func (s Subject) lockEndsByItself(t *testing.T) {
 	st := s.Open(t)
 	claim(t, st, "dead", "ip", 0)
-	s.Pass(ttl - time.Millisecond)
+	s.Pass(ttl - time.Second)
 	if b := claim(t, st, "b", "ip", 0); !b.Busy {
 		t.Error("the lock ended before its time")
 	}
-	s.Pass(2 * time.Millisecond)
+	s.Pass(time.Second + time.Millisecond)
 	if b := claim(t, st, "b", "ip", 0); b.Busy {
 		t.Error("the lock did not end")
 	}
 }
 
-func (s storeSubject) oldFenceIsRefused(t *testing.T) {
+func (s Subject) oldFenceIsRefused(t *testing.T) {
 	st := s.Open(t)
 	slow := claim(t, st, "slow", "ip", 0)
 	s.Pass(ttl + time.Millisecond)
@@ -145,7 +139,19 @@ func (s storeSubject) oldFenceIsRefused(t *testing.T) {
 	}
 }
 
-func (s storeSubject) oldVersionIsRefused(t *testing.T) {
+func (s Subject) endedLock(t *testing.T) {
+	st := s.Open(t)
+	r := claim(t, st, "slow", "ip", 0)
+	s.Pass(2 * ttl)
+	if !write(t, st, r, "late", true) {
+		t.Error("a write was refused, and nobody has locked the record since")
+	}
+	if r := claim(t, st, "x", "ip", 0); string(r.Value) != "late" {
+		t.Errorf("the record is %q", r.Value)
+	}
+}
+
+func (s Subject) oldVersionIsRefused(t *testing.T) {
 	st := s.Open(t)
 	r := claim(t, st, "a", "ip", 0)
 	if !write(t, st, r, "one", false) {
@@ -160,7 +166,7 @@ func (s storeSubject) oldVersionIsRefused(t *testing.T) {
 	}
 }
 
-func (s storeSubject) repeatedWriteIsHarmless(t *testing.T) {
+func (s Subject) repeatedWriteIsHarmless(t *testing.T) {
 	st := s.Open(t)
 	r := claim(t, st, "a", "ip", 0)
 	for range 3 {
@@ -176,15 +182,15 @@ func (s storeSubject) repeatedWriteIsHarmless(t *testing.T) {
 	}
 }
 
-func (s storeSubject) batches(t *testing.T) {
+func (s Subject) batches(t *testing.T) {
 	st := s.Open(t)
 	claim(t, st, "other", "held", 0)
-	keys := []Key{{Name: "a"}, {Name: "held"}, {Name: "b"}}
-	rs, _, err := st.Claim(t.Context(), "me", ttl, keys, []Record{{Name: "kept"}})
+	keys := []warmup.Key{{Name: "a"}, {Name: "held"}, {Name: "b"}}
+	rs, _, err := st.Claim(t.Context(), "me", ttl, keys, []warmup.Record{{Name: "kept"}})
 	if err != nil || len(rs) != 4 || rs[0].Name != "kept" || rs[1].Busy || !rs[2].Busy || rs[3].Busy {
 		t.Fatalf("claim: %+v, %v", rs, err)
 	}
-	ok, err := st.Write(t.Context(), []Change{
+	ok, err := st.Write(t.Context(), []warmup.Change{
 		{Name: "a", Fence: rs[1].Fence, Value: []byte("A"), Release: true},
 		{Name: "held", Fence: 12345, Value: []byte("H")},
 		{Name: "b", Fence: rs[3].Fence, Value: []byte("B"), Release: true},
@@ -197,11 +203,12 @@ func (s storeSubject) batches(t *testing.T) {
 	}
 }
 
-func (s storeSubject) valuesAreCopies(t *testing.T) {
+func (s Subject) valuesAreCopies(t *testing.T) {
 	st := s.Open(t)
 	r := claim(t, st, "a", "ip", 0)
 	value := []byte("one")
-	if _, err := st.Write(t.Context(), []Change{{Name: "ip", Fence: r.Fence, Value: value, Release: true}}, nil); err != nil {
+	change := warmup.Change{Name: "ip", Fence: r.Fence, Value: value, Release: true}
+	if _, err := st.Write(t.Context(), []warmup.Change{change}, nil); err != nil {
 		t.Fatal(err)
 	}
 	copy(value, "xxx")
@@ -215,9 +222,9 @@ func (s storeSubject) valuesAreCopies(t *testing.T) {
 	}
 }
 
-func (s storeSubject) clockGoesForward(t *testing.T) {
+func (s Subject) clockGoesForward(t *testing.T) {
 	st := s.Open(t)
-	var last Instant
+	var last warmup.Instant
 	for range 5 {
 		_, now, err := st.Claim(t.Context(), "a", ttl, nil, nil)
 		if err != nil || now < last {
@@ -227,13 +234,13 @@ func (s storeSubject) clockGoesForward(t *testing.T) {
 		s.Pass(time.Second)
 	}
 	_, now, _ := st.Claim(t.Context(), "a", ttl, nil, nil)
-	if d := now - last; d < 990 || d > 1200 {
+	if d := now - last; d < 990 || d > 3000 {
 		t.Errorf("a second is %d ms", d)
 	}
 }
 
 // manyOwners has owners add to one number at once.
-func (s storeSubject) manyOwners(t *testing.T) {
+func (s Subject) manyOwners(t *testing.T) {
 	st := s.Open(t)
 	const owners, rounds = 8, 25
 	var wg sync.WaitGroup
@@ -252,8 +259,8 @@ func (s storeSubject) manyOwners(t *testing.T) {
 	}
 }
 
-func increment(t *testing.T, st Store, owner string) bool {
-	rs, _, err := st.Claim(context.WithoutCancel(t.Context()), owner, ttl, []Key{{Name: "sum"}}, nil)
+func increment(t *testing.T, st warmup.Store, owner string) bool {
+	rs, _, err := st.Claim(context.WithoutCancel(t.Context()), owner, ttl, []warmup.Key{{Name: "sum"}}, nil)
 	if err != nil {
 		t.Errorf("claim: %v", err)
 		return true
@@ -263,12 +270,13 @@ func increment(t *testing.T, st Store, owner string) bool {
 	}
 	n := 0
 	fmt.Sscan(string(rs[0].Value), &n)
-	c := Change{Name: "sum", Fence: rs[0].Fence, Version: rs[0].Version, Value: []byte(fmt.Sprint(n + 1)), Release: true}
-	ok, err := st.Write(context.WithoutCancel(t.Context()), []Change{c}, nil)
+	c := warmup.Change{Name: "sum", Fence: rs[0].Fence, Version: rs[0].Version, Value: []byte(fmt.Sprint(n + 1)),
+		Release: true}
+	ok, err := st.Write(context.WithoutCancel(t.Context()), []warmup.Change{c}, nil)
 	return err == nil && ok[0]
 }
 
-func (s storeSubject) survivesACrash(t *testing.T) {
+func (s Subject) survivesACrash(t *testing.T) {
 	st := s.Open(t)
 	r := claim(t, st, "a", "ip", 0)
 	if !write(t, st, r, "durable", true) {
