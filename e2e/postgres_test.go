@@ -351,10 +351,16 @@ func TestPostgresInitAndCheck(t *testing.T) {
 	refused(serve, "permission denied")
 	refused(maker, "pg_monitor")
 	primary.ask(t, "GRANT pg_monitor TO maker")
-	for _, want := range []int{0, 2} {
-		if was, is, err := maker.Init(t.Context()); err != nil || was != want || is != 2 {
+	for _, want := range []int{0, 3} {
+		if was, is, err := maker.Init(t.Context()); err != nil || was != want || is != 3 {
 			t.Fatal(was, is, err)
 		}
+	}
+	primary.ask(t, "DROP TABLE mta_cluster.warmups, mta_cluster.warmup_clock; DROP FUNCTION mta_cluster.warmup_time, "+
+		"mta_cluster.warmups_claimed, mta_cluster.warmups_written; UPDATE mta_cluster.version SET version = 2")
+	found(maker, "schema", false, "version 2; mta cluster init makes it version 3")
+	if was, is, err := maker.Init(t.Context()); err != nil || was != 2 || is != 3 {
+		t.Fatal(was, is, err)
 	}
 	found(serve, "rights", false, "missing: DELETE on mta_cluster.books, ")
 	first, rest, _ := strings.Cut(grants(t), "\n")
@@ -362,7 +368,7 @@ func TestPostgresInitAndCheck(t *testing.T) {
 	found(serve, "rights", false, "missing: USAGE on schema mta_cluster")
 	primary.ask(t, first)
 	for check, words := range map[string]string{"version": "PostgreSQL ", "clock": "", "encryption": "local",
-		"schema": "version 2", "rights": "", "standby": "standby (sync)", "commit": "with the standby"} {
+		"schema": "version 3", "rights": "", "standby": "standby (sync)", "commit": "with the standby"} {
 		found(serve, check, true, words)
 	}
 	command := func(args ...string) string { // what an operator sees
@@ -442,8 +448,8 @@ func TestPostgresInitAndCheck(t *testing.T) {
 	if err := service.Join(t.Context(), me); err != nil {
 		t.Errorf("a new one under its number: %v", err)
 	}
-	primary.ask(t, "UPDATE mta_cluster.version SET version = 3")
-	refused(maker, "version 3, and this mta knows 2")
+	primary.ask(t, "UPDATE mta_cluster.version SET version = 4")
+	refused(maker, "version 4, and this mta knows 3")
 	primary.ask(t, "DROP SCHEMA mta_cluster CASCADE")
 	refused(maker, "no synchronous standby")
 	if was, _, err := open(t, primary.dsn("maker", "postgres"), true).Init(t.Context()); err != nil || was != 0 {

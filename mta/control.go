@@ -46,7 +46,7 @@ func (r *operators) backups() *datadir.Backup {
 		Databases: map[string]datadir.Copied{"destdb": r.destinations, "suppression.db": r.listed},
 		Letters:   maildropOf(r.inForce()), Halt: r.pickup.Halt, Now: r.now,
 	}
-	if d, ok := r.warm.Ledger().(datadir.Copied); ok {
+	if d, ok := r.warm.File().(datadir.Copied); ok {
 		b.Databases["warmup.db"] = d
 	}
 	if r.streams != nil {

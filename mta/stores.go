@@ -97,11 +97,11 @@ func openStores(cfg *config.Config, opts Options, undo *undoer) (*stores, error)
 		{"router", r.openResolver},
 		{"streams", r.openStreams},
 		{"destinations", r.openDestinations},
-		{"warm-up", r.openWarmup},
 		{"cluster", r.openChanges},
+		{"cluster", r.openCluster},
+		{"warm-up", r.openWarmup},
 		{"", r.openSuppression},
 		{"listeners", r.openSockets},
-		{"cluster", r.openCluster},
 	})
 }
 
@@ -330,7 +330,7 @@ func (r *stores) openDestinations(cfg *config.Config, undo *undoer) error {
 }
 
 func (r *stores) openWarmup(cfg *config.Config, undo *undoer) (err error) {
-	r.warm, err = warming.Open(cfg, warming.Config{
+	c := warming.Config{
 		Open: r.opts.openLedger, Copies: r.destinations.Values(destdb.WarmupCopies), Policy: r.policy.Load,
 		Records: func(rec *accounting.Record) {
 			if r.accounting != nil {
@@ -338,8 +338,19 @@ func (r *stores) openWarmup(cfg *config.Config, undo *undoer) (err error) {
 			}
 		},
 		Count: r.meter.Warmup, Now: r.now, Rand: r.opts.Rand(), Log: r.log,
-	})
+	}
+	if r.cluster != nil {
+		shared, err := wiring.SharedWarmups(cfg, r.cluster)
+		if err != nil {
+			return err
+		}
+		c.Shared, c.Node = shared, fmt.Sprint(r.cluster.Status().Number)
+	}
+	r.warm, err = warming.Open(cfg, c)
 	if err != nil {
+		if c.Shared != nil {
+			c.Shared.Close()
+		}
 		return err
 	}
 	undo.add(func() { r.warm.Close() })

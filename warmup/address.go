@@ -27,7 +27,7 @@ type address struct {
 	before    standing // of the state before the last step
 	replanned bool     // the plan was changed since
 	problem   error    // why the stored state can't be used; nil: it can
-	written   uint64   // how often state was written
+	written   uint64   // how often state was written or read
 
 	// Only Step touches these.
 	version uint64

@@ -38,6 +38,10 @@ func healed(value []byte, ahead Instant) ([]byte, error) {
 	return s.Append(nil), nil
 }
 
+// UsedUp gives a stored state as it goes on where others may have sent since: with what is left of the hour and the day
+// in which it is read again taken as sent.
+func UsedUp(value []byte) ([]byte, error) { return healed(value, 0) }
+
 // Restored gives the state of a copy that was written behind the ledger. What its last hour had left is
 // taken as sent, since the copy may be older than that.
 func Restored(value []byte, now Instant) (*State, error) {

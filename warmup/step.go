@@ -184,6 +184,7 @@ func (a *address) load(r *Record, t Instant, recall func(string, *Plan, Instant)
 	case r.Version == 0:
 		a.state, a.problem = &State{}, errNotBegun
 	case r.Value != nil:
+		a.written++
 		if a.problem = a.state.Decode(r.Value); a.problem != nil {
 			a.view = view{}
 		}

@@ -19,6 +19,12 @@ type conn struct {
 	front *pgproto3.Frontend
 }
 
+// errUnknown is that of a call which may have been carried out, or may yet be.
+var errUnknown = errors.New("the outcome is unknown")
+
+// Unknown reports whether a call that gave an error may have been carried out all the same.
+func Unknown(err error) bool { return errors.Is(err, errUnknown) }
+
 // raised is the code of errors that our functions raise: their words are for people.
 const raised = "P0001"
 
@@ -66,12 +72,12 @@ func (c *conn) script(sql string) error {
 // wait for the standby to its end is reported as a warning, after the row.
 func (c *conn) answer() (value []byte, err error) {
 	if err := c.flush(); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", errUnknown, err)
 	}
 	for {
 		message, broken := c.front.Receive()
 		if broken != nil {
-			return nil, fmt.Errorf("before the end of the transaction: %w", broken)
+			return nil, fmt.Errorf("%w: before the end of the transaction: %w", errUnknown, broken)
 		}
 		switch m := message.(type) {
 		case *pgproto3.DataRow:
@@ -80,7 +86,7 @@ func (c *conn) answer() (value []byte, err error) {
 			}
 		case *pgproto3.NoticeResponse:
 			if m.SeverityUnlocalized == "WARNING" {
-				err = pgconn.ErrorResponseToPgError((*pgproto3.ErrorResponse)(m))
+				err = fmt.Errorf("%w: %w", errUnknown, pgconn.ErrorResponseToPgError((*pgproto3.ErrorResponse)(m)))
 			}
 		case *pgproto3.ErrorResponse:
 			if err = pgconn.ErrorResponseToPgError(m); m.Code == raised {
@@ -88,7 +94,7 @@ func (c *conn) answer() (value []byte, err error) {
 			}
 		case *pgproto3.ReadyForQuery:
 			if err == nil && m.TxStatus != 'I' {
-				err = fmt.Errorf("the transaction has not ended: state %q", m.TxStatus)
+				err = fmt.Errorf("%w: the transaction has not ended: state %q", errUnknown, m.TxStatus)
 			}
 			return value, err
 		}

@@ -97,7 +97,7 @@ func (e *Engine) do(ctx context.Context, f func(*conn) error) error {
 	case err := <-done:
 		return err
 	case <-ctx.Done():
-		return fmt.Errorf("the outcome is unknown: %w", ctx.Err())
+		return fmt.Errorf("%w: %w", errUnknown, ctx.Err())
 	}
 }
 

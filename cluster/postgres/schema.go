@@ -16,8 +16,11 @@ var first string
 //go:embed changes.sql
 var second string
 
+//go:embed warmups.sql
+var third string
+
 // scripts make each version from the one before.
-var scripts = []string{first, second}
+var scripts = []string{first, second, third}
 
 var version = len(scripts)
 

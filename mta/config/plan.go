@@ -338,6 +338,10 @@ func (k checker) plans() {
 		if _, err := p.divided(); err != nil && len(faults) == 0 {
 			k.problem(&p.block, "nodes", "use fewer relays for the address, or larger caps for each stage", "%s", err)
 		}
+		if p.Nodes > 1 && k.Cluster.On() {
+			k.warnings = append(k.warnings, fmt.Sprintf("plan %q: nodes = %d divides caps that all nodes of the "+
+				"cluster share by demand: remove nodes and node", p.Name, p.Nodes))
+		}
 		if p.Node > p.Nodes {
 			k.problem(&p.block, "node", "number the relays from 1 to nodes, each in its own file",
 				"node %d of %d relays", p.Node, p.Nodes)

@@ -151,6 +151,19 @@ func TestPlanOfSeveralNodes(t *testing.T) {
 			t.Errorf("the configuration in force is not shown as the file has it:\n%s", text)
 		}
 	}
+	const member = `cluster {
+		database    = "host=db"
+		address     = "10.0.0.1:2571"
+		certificate = "/c"
+		key         = "/k"
+		ca          = "/ca"
+	}
+	`
+	for text, want := range map[string]int{member + strings.Replace(text, "NODE", "", 1): 1, member: 0, text[:0]: 0} {
+		if w := mustParse(t, text).Warnings(); len(w) != want || want > 0 && !strings.Contains(w[0], "nodes = 2 divides") {
+			t.Errorf("the warnings are %q", w)
+		}
+	}
 	_, err := Parse([]byte(strings.Replace(text, "NODE", "node = 3", 1)), "f", os.Getenv)
 	if err == nil || !strings.Contains(err.Error(), ":4:10: node 3 of 2 relays") {
 		t.Errorf("a third node of two: %v", err)

@@ -1,6 +1,7 @@
 package warming
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -21,6 +22,10 @@ import (
 // A second copy of the warm-ups' states is written behind the ledger, into the file of what was learned
 // of destinations. When the ledger is lost, warm-ups go on from there, or else on the stage that the
 // accounting records prove.
+//
+// In a cluster a warm-up that its database does not know goes on from the ledger that this relay had alone. That file
+// is kept up to date with what is shared, for a relay that leaves its cluster; since other nodes may send on, an hour
+// and a day in which it is read again count as used up.
 
 const (
 	copyEvery   = 5 * time.Second
@@ -37,7 +42,8 @@ type Copies interface {
 
 // secondCopy is the second copy, and the account of a ledger that was lost.
 type secondCopy struct {
-	store  Copies // nil: there is no second copy
+	store  Copies       // nil: there is no second copy
+	shared warmup.Store // in a cluster: this relay's file; nil without one
 	now    func() time.Time
 	log    *slog.Logger
 	report func(warmup.Event)
@@ -56,12 +62,18 @@ type secondCopy struct {
 
 // openCopies looks whether the ledger was lost: it was damaged, or is new though copies or records show
 // warm-ups.
-func openCopies(cfg *config.Config, l Ledger, store Copies, now func() time.Time, log *slog.Logger) *secondCopy {
+func openCopies(
+	cfg *config.Config, l Ledger, store Copies, shared bool, now func() time.Time, log *slog.Logger,
+) *secondCopy {
 	c := &secondCopy{store: store, now: now, log: log, report: func(warmup.Event) {}, saved: make(map[string]uint64),
 		owed: make(map[string]bool), restored: make(map[string]string)}
+	if shared {
+		c.shared = l
+	}
 	known, ok := l.(interface {
 		Damage() error
 		Begun() bool
+		Each(func(name string, value []byte) error) error
 	})
 	if !ok {
 		return c
@@ -69,6 +81,11 @@ func openCopies(cfg *config.Config, l Ledger, store Copies, now func() time.Time
 	var err error
 	if c.found, err = store.Load(); err != nil {
 		log.Error("second copy of the warm-up ledger can't be read", "error", err)
+	}
+	if shared {
+		if err := c.take(known.Each); err != nil {
+			log.Error("the warm-ups that this relay had alone can't be read", "error", err)
+		}
 	}
 	if c.lost = known.Damage(); c.lost == nil && !known.Begun() {
 		return c
@@ -83,13 +100,27 @@ func openCopies(cfg *config.Config, l Ledger, store Copies, now func() time.Time
 		c.lost = errors.New("the file is missing")
 	}
 	if c.lost != nil {
-		c.since = now()
+		if !shared { // nothing is, if the database has it
+			c.since = now()
+		}
 		for _, address := range addresses {
 			c.owed[address] = true
 		}
 		log.Error("warm-up ledger was lost", "error", c.lost)
 	}
 	return c
+}
+
+// take finds the copies in this relay's own ledger.
+func (c *secondCopy) take(each func(func(name string, value []byte) error) error) error {
+	c.found = maps.Clone(c.found)
+	if c.found == nil {
+		c.found = make(map[string][]byte)
+	}
+	return each(func(name string, value []byte) error {
+		c.found[name] = bytes.Clone(value)
+		return nil
+	})
 }
 
 // sourcesUnderPlans gives the address of each source that warms up.
@@ -133,7 +164,10 @@ func provenBy(cfg *config.Config, sources map[string]string, now time.Time) map[
 func (c *secondCopy) recall(ip string, p *warmup.Plan, now warmup.Instant) *warmup.State {
 	if value := c.found[ip]; value != nil {
 		s, err := warmup.Restored(value, now)
-		if err == nil {
+		if err == nil && c.joins() {
+			c.account(ip, fmt.Sprintf("goes on at stage %d in the cluster", s.Stage+1))
+			return s
+		} else if err == nil {
 			c.account(ip, fmt.Sprintf("%s goes on at stage %d from its second copy", ip, s.Stage+1))
 			return s
 		}
@@ -149,6 +183,9 @@ func (c *secondCopy) recall(ip string, p *warmup.Plan, now warmup.Instant) *warm
 	return s
 }
 
+// joins reports whether a warm-up that the ledger lacks is one that this relay brings into a cluster.
+func (c *secondCopy) joins() bool { return c.shared != nil && c.lost == nil }
+
 // account notes how a warm-up went on.
 func (c *secondCopy) account(ip, how string) {
 	c.mu.Lock()
@@ -156,11 +193,15 @@ func (c *secondCopy) account(ip, how string) {
 	if c.restored[ip] != "" { // it could not be written the last time
 		return
 	}
-	c.report(warmup.Event{Kind: warmup.EventLedgerRestored, IP: ip, Why: "goes on without its ledger: " + how})
 	c.restored[ip] = how
-	if c.since.IsZero() {
-		c.since = c.now()
+	why := how
+	if !c.joins() {
+		why = "goes on without its ledger: " + how
+		if c.since.IsZero() {
+			c.since = c.now()
+		}
 	}
+	c.report(warmup.Event{Kind: warmup.EventLedgerRestored, IP: ip, Why: why})
 }
 
 // trouble returns in words that the ledger was lost and how warm-ups went on, "" when it was not, or a day ago.
@@ -194,10 +235,35 @@ func (c *secondCopy) save(ctl *warmup.Controller) {
 		return
 	}
 	err := c.store.Save(values)
+	if c.shared != nil {
+		err = errors.Join(err, keep(c.shared, values))
+	}
 	if err != nil && !c.failing {
 		c.log.Error("second copy of the warm-up ledger can't be written", "error", err)
 	}
 	if c.failing = err != nil; !c.failing {
 		maps.Copy(c.saved, versions)
 	}
+}
+
+// keep writes what all nodes share into this relay's own ledger.
+func keep(own warmup.Store, values map[string][]byte) error {
+	var keys []warmup.Key
+	for _, ip := range slices.Sorted(maps.Keys(values)) {
+		keys = append(keys, warmup.Key{Name: ip})
+	}
+	records, _, err := own.Claim(context.Background(), "", time.Second, keys, nil)
+	if err != nil {
+		return err
+	}
+	var changes []warmup.Change
+	for _, r := range records {
+		value, err := warmup.UsedUp(values[r.Name])
+		if err != nil {
+			return err
+		}
+		changes = append(changes, warmup.Change{Name: r.Name, Fence: r.Fence, Version: r.Version, Value: value})
+	}
+	_, err = own.Write(context.Background(), changes, nil)
+	return err
 }

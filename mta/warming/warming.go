@@ -2,6 +2,8 @@
 // gives the controller the plans of the configuration; and reports what happens to warm-ups in the log, the accounting
 // log and the metrics.
 //
+// In a cluster the ledger is in its database, for all nodes, and the file has what this node knew last.
+//
 // The order of use: Open, Serve, Run, Close. A reload calls Prepare before a configuration comes into force, and Reload
 // once it has.
 package warming
@@ -31,7 +33,7 @@ import (
 type Warming struct {
 	c      Config
 	ctl    *warmup.Controller
-	store  Ledger
+	file   Ledger
 	copies *secondCopy // and what became of a ledger that was lost
 	mail   Mail
 }
@@ -39,7 +41,10 @@ type Warming struct {
 // Config is the configuration of a Warming, its plans apart.
 type Config struct {
 	// Open opens the ledger at a path. Nil: warmup.OpenFile. For tests of one that is lost.
-	Open    func(path string) (Ledger, error)
+	Open func(path string) (Ledger, error)
+	// Shared is the ledger of all nodes of a cluster, nil without one; Close closes it. Node is this node's name there.
+	Shared  Ledger
+	Node    string
 	Copies  Copies // nil: there is no second copy
 	Policy  func() *wiring.Policy
 	Records func(*accounting.Record)   // adds to the accounting log
@@ -87,24 +92,28 @@ func Open(cfg *config.Config, c Config) (*Warming, error) {
 	if c.Open == nil {
 		c.Open = OpenBolt
 	}
-	store, err := c.Open(filepath.Join(cfg.DataDir, "warmup.db"))
+	file, err := c.Open(filepath.Join(cfg.DataDir, "warmup.db"))
 	if err != nil {
 		return nil, err
 	}
-	w := &Warming{c: c, store: store, mail: none{}}
-	w.copies = openCopies(cfg, store, c.Copies, c.Now, c.Log)
+	w := &Warming{c: c, file: file, mail: none{}}
+	w.copies = openCopies(cfg, file, c.Copies, c.Shared != nil, c.Now, c.Log)
+	store, node := file, cfg.NodeID
+	if c.Shared != nil {
+		store, node = c.Shared, c.Node
+	}
 	w.ctl = warmup.New(warmup.Config{
-		Node: cfg.NodeID, Store: store, Beside: w.beside, OnEvent: w.report, Recall: w.copies.recall,
+		Node: node, Store: store, Beside: w.beside, OnEvent: w.report, Recall: w.copies.recall,
 		Rand: c.Rand, Log: c.Log,
 		OnTokens: func(key, provider string) { w.mail.Unthrottle(key, provider) },
 		Waiting:  func(key, provider string) int64 { return w.mail.Throttled(key, provider) },
 	})
 	w.copies.report = w.report
 	if err := w.Assign(c.Policy()); err != nil {
-		store.Close()
+		file.Close()
 		return nil, err
 	}
-	if lost := w.copies.lost; lost != nil {
+	if lost := w.copies.lost; lost != nil && c.Shared == nil {
 		w.report(warmup.Event{Kind: warmup.EventLedgerLost, Why: fmt.Sprintf("the ledger was lost: %v", lost)})
 	}
 	return w, nil
@@ -116,8 +125,8 @@ func (w *Warming) Serve(m Mail) { w.mail = m }
 // Controller is what tokens are asked of.
 func (w *Warming) Controller() *warmup.Controller { return w.ctl }
 
-// Ledger is where the warm-ups are kept.
-func (w *Warming) Ledger() Ledger { return w.store }
+// File is the ledger on this relay's disk.
+func (w *Warming) File() Ledger { return w.file }
 
 // Assign takes over the plans of a configuration. Stages and counters stay.
 func (w *Warming) Assign(pol *wiring.Policy) error { return w.ctl.Assign(pol.Plans()) }
@@ -153,7 +162,11 @@ func (w *Warming) Close() error {
 	defer cancel()
 	w.ctl.Step(ctx)
 	w.copies.save(w.ctl)
-	return w.store.Close()
+	err := w.file.Close()
+	if w.c.Shared != nil {
+		err = errors.Join(err, w.c.Shared.Close())
+	}
+	return err
 }
 
 // Status is that of the controller, with what waits here and now: the ledger's count of that is of
