@@ -52,8 +52,14 @@ type dirOp struct {
 }
 
 type inode struct {
-	live, durable []byte
+	live, durable content
 	pending       []change
+}
+
+// content is that of a file. What is behind data up to size is zeros: segments of a journal are made at full length.
+type content struct {
+	data []byte
+	size int64
 }
 
 // change is a write, or with data nil a change of size, that is not durable yet.
@@ -131,57 +137,63 @@ func (f *Disk) survivingDir(d *dir, found map[*inode]*inode) *dir {
 }
 
 func (f *Disk) survivingInode(ino *inode) *inode {
-	data := slices.Clone(ino.durable)
+	c := ino.durable.clone()
 	all, none := f.rng.Intn(4) == 0, f.rng.Intn(4) == 0
-	for _, c := range ino.pending {
+	for _, p := range ino.pending {
 		switch {
 		case all:
-			data = c.apply(data)
+			c.apply(p)
 		case none || f.rng.Intn(3) == 0:
 		default:
-			data = f.applyPart(c, data)
+			f.applyPart(p, &c)
 		}
 	}
-	return &inode{live: data, durable: slices.Clone(data)}
+	return &inode{live: c, durable: c.clone()}
 }
 
 // applyPart applies some sectors of a write.
-func (f *Disk) applyPart(c change, data []byte) []byte {
-	if c.data == nil {
-		return c.apply(data)
+func (f *Disk) applyPart(p change, c *content) {
+	if p.data == nil {
+		c.apply(p)
+		return
 	}
 	if f.rng.Intn(4) == 0 { // the size alone, or some of it
-		data = resize(data, max(int64(len(data)), c.off+f.rng.Int63n(int64(len(c.data))+1)))
+		c.size = max(c.size, p.off+f.rng.Int63n(int64(len(p.data))+1))
 	}
-	for at := int64(0); at < int64(len(c.data)); {
-		end := min((c.off+at)/sector*sector+sector-c.off, int64(len(c.data)))
+	for at := int64(0); at < int64(len(p.data)); {
+		end := min((p.off+at)/sector*sector+sector-p.off, int64(len(p.data)))
 		if f.rng.Intn(3) > 0 {
-			data = change{off: c.off + at, data: c.data[at:end]}.apply(data)
+			c.apply(change{off: p.off + at, data: p.data[at:end]})
 		}
 		at = end
 	}
-	return data
 }
 
-func (c change) apply(data []byte) []byte {
-	if c.data == nil {
-		return resize(data, c.size)
+func (c *content) apply(p change) {
+	if p.data == nil {
+		c.data, c.size = c.data[:min(int64(len(c.data)), p.size)], p.size
+		return
 	}
-	if end := c.off + int64(len(c.data)); end > int64(len(data)) {
-		data = resize(data, end)
+	end := p.off + int64(len(p.data))
+	if old := int64(len(c.data)); end > old {
+		c.data = slices.Grow(c.data, int(end-old))[:end]
+		clear(c.data[old:])
 	}
-	copy(data[c.off:], c.data)
-	return data
+	copy(c.data[p.off:], p.data)
+	c.size = max(c.size, end)
 }
 
-func resize(data []byte, n int64) []byte {
-	old := int64(len(data))
-	if n <= old {
-		return data[:n]
+func (c *content) clone() content { return content{slices.Clone(c.data), c.size} }
+
+// read reads from an offset, which is before the end.
+func (c *content) read(p []byte, off int64) int {
+	p = p[:min(int64(len(p)), c.size-off)]
+	n := 0
+	if off < int64(len(c.data)) {
+		n = copy(p, c.data[off:])
 	}
-	data = slices.Grow(data, int(n-old))[:n]
-	clear(data[old:])
-	return data
+	clear(p[n:])
+	return len(p)
 }
 
 // later notes changes of names that are not durable yet.
@@ -339,7 +351,7 @@ func (f *Disk) List(name string) ([]vfs.Info, error) {
 	}
 	var list []vfs.Info
 	for base, ino := range d.live {
-		list = append(list, vfs.Info{Name: base, Size: int64(len(ino.live))})
+		list = append(list, vfs.Info{Name: base, Size: ino.live.size})
 	}
 	slices.SortFunc(list, func(a, b vfs.Info) int { return strings.Compare(a.Name, b.Name) })
 	return list, nil
@@ -394,10 +406,10 @@ func (h *file) ReadAt(p []byte, off int64) (int, error) {
 	if h.fs.cut {
 		return 0, ErrCut
 	}
-	if off >= int64(len(h.ino.live)) {
+	if off >= h.ino.live.size {
 		return 0, io.EOF
 	}
-	n := copy(p, h.ino.live[off:])
+	n := h.ino.live.read(p, off)
 	if n < len(p) {
 		return n, io.EOF
 	}
@@ -411,7 +423,7 @@ func (h *file) change(c change) error {
 		return fs.ErrPermission
 	}
 	return h.fs.step(func() {
-		h.ino.live = c.apply(h.ino.live)
+		h.ino.live.apply(c)
 		if h.fs.rng != nil {
 			c.data = bytes.Clone(c.data)
 			h.ino.pending = append(h.ino.pending, c)
@@ -440,7 +452,7 @@ func (h *file) Sync() error {
 	defer h.fs.mu.Unlock()
 	return h.fs.step(func() {
 		for _, c := range h.ino.pending {
-			h.ino.durable = c.apply(h.ino.durable)
+			h.ino.durable.apply(c)
 		}
 		h.ino.pending = nil
 	})
@@ -452,7 +464,7 @@ func (h *file) Size() (int64, error) {
 	if h.fs.cut {
 		return 0, ErrCut
 	}
-	return int64(len(h.ino.live)), nil
+	return h.ino.live.size, nil
 }
 
 func (h *file) Close() error { return nil }
