@@ -364,6 +364,7 @@ func (s *Scheduler) failedToOpen(c *connection, err error) {
 	s.opening(c)
 	if s.dialing.Err() == nil && !s.draining && !c.unwanted {
 		backoff := destdb.Backoff{First: c.limits.HostRetry, Max: c.limits.MaxHostRetry}
+		failed := c.rec.Path.Host.Broken.Failures
 		if anySource {
 			s.db.Unreachable(c.rec.Path.Host, now, r, backoff)
 		} else if unfit(err) {
@@ -371,6 +372,7 @@ func (s *Scheduler) failedToOpen(c *connection, err error) {
 		} else {
 			s.db.Refused(c.rec.Path, now, r, backoff)
 		}
+		s.reach(c, err, failed, now)
 		c.lane.failedAt = now
 		c.lane.drain.failure(now)
 		if !r.Local {
@@ -403,6 +405,7 @@ func (s *Scheduler) stands(c *connection, sess session) {
 	c.looked = now
 	c.link.Extended = sess.Capabilities().Extended
 	c.link.Auth = c.route.Auth != nil
+	s.reach(c, nil, c.rec.Path.Host.Broken.Failures, now)
 	s.db.Works(c.rec.Path, now)
 	c.learn(now)
 	free := c.arrived()

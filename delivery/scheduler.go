@@ -60,6 +60,9 @@ type Config struct {
 	// reply to EHLO, STARTTLS or AUTH. That is once, however much mail waits for it and comes back with
 	// those words. It must not block, nor call the scheduler.
 	OnRefused func(r *route.Route, source string, words reply.Reply)
+	// OnReach is called for each connection that comes to stand, or is not answered on the network; nil: nobody asks.
+	// It must not block, nor call the scheduler.
+	OnReach func(Reach)
 	// Classes classifies replies; nil: by the built-in rules.
 	Classes *bounce.Classifier
 	// Backoff are the rules by which replies lead to automatic actions; nil is DefaultRules.

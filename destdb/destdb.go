@@ -8,8 +8,7 @@
 //
 // What should outlive the process is kept as [Record]s. The owner takes the changed ones with
 // [DB.Changed] and writes them behind, to a [Store]; a record is a hint, and losing one costs a
-// connection attempt. [File] is one on this machine; a store shared by a cluster can take its
-// place (its records then reach the others' pictures by [DB.Learn]).
+// connection attempt. [File] is one on this machine. Of other relays' hosts there is [DB.Heard].
 package destdb
 
 import (

@@ -334,3 +334,31 @@ func TestDownSinceOneFailureBeforeTheStart(t *testing.T) {
 		}
 	}
 }
+
+// TestHeard: what another relay knows of a host counts until this one knows something itself.
+func TestHeard(t *testing.T) {
+	theirs, end := reply.Local(451, reply.Enhanced{4, 4, 1}, "connect", "theirs"), t0.Add(time.Minute)
+	db := New(Lifetimes{})
+	if !db.Heard(addr, "mx.example", theirs, t0, end) || db.Heard(addr, "", theirs, t0, end.Add(time.Hour)) {
+		t.Error("want the first failure heeded, and not the second")
+	}
+	h := db.Known(addr)
+	if h.Name != "mx.example" || !h.Broken.Waiting(end.Add(-1)) || h.Broken.Waiting(end) {
+		t.Errorf("the host is %+v", h)
+	}
+	if db.Unreachable(h, t0, refused, backoff); db.Recovered(addr, true) {
+		t.Error("its own failure is forgotten")
+	}
+	if !db.Recovered(addr, false) || db.Recovered(addr, false) || h.Broken.Failures > 0 {
+		t.Errorf("want the host sound: %+v", h.Broken)
+	}
+	if db.Heard(addr, "", theirs, t0, end); !db.Recovered(addr, true) {
+		t.Error("want what was only heard forgotten")
+	}
+	other := netip.MustParseAddrPort("192.0.2.2:25") // that nobody has sent to
+	db.Heard(other, "", theirs, t0, end)
+	db.Collect(end.Add(time.Hour), nil)
+	if db.Known(other) != nil || db.Known(addr) == nil {
+		t.Error("want the host forgotten that was only heard of")
+	}
+}

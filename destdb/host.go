@@ -60,6 +60,7 @@ type Broken struct {
 	RetryAt  time.Time   `json:"retry_at,omitzero"`  // not to be tried before
 	Why      reply.Reply `json:"why,omitzero"`       // of the last failure
 	Unfit    bool        `json:"-"`                  // the host lacks what the path's policy demands: see DB.Unfit
+	Heard    bool        `json:"-"`                  // another relay has failed, this one has not: see DB.Heard
 }
 
 // Waiting reports whether the time to try again has not come yet.
@@ -81,7 +82,7 @@ func (b Backoff) After(n int) time.Duration {
 // fail notes one more failure. Connections that were tried side by side fail together: those that
 // come while the wait has begun are the same failure.
 func (b *Broken) fail(now time.Time, why reply.Reply, backoff Backoff) {
-	b.Why, b.Unfit = why, false
+	b.Why, b.Unfit, b.Heard = why, false, false
 	if b.Waiting(now) {
 		return
 	}
@@ -164,6 +165,46 @@ func (db *DB) Unreachable(h *Host, now time.Time, why reply.Reply, backoff Backo
 	h.Broken.fail(now, why, backoff)
 	h.used = now
 	db.touch(h.key())
+}
+
+// Heard notes that another relay could not reach a host: this one leaves it alone until a time, too. It reports false
+// if this one knows better, by an open connection or a failure of its own. What is only heard of is forgotten with the
+// record.
+func (db *DB) Heard(addr netip.AddrPort, name string, why reply.Reply, now, until time.Time) bool {
+	h := db.Known(addr)
+	if h == nil {
+		h = db.Host(addr, name)
+	}
+	if h.Broken.Failures > 0 || h.Open() {
+		return false
+	}
+	h.Broken = Broken{Failures: 1, Since: now, RetryAt: until, Why: why, Heard: true}
+	db.touch(h.key())
+	return true
+}
+
+// Recovered forgets that a host could not be reached, or only that another relay has said so. It reports whether there
+// was something to forget.
+func (db *DB) Recovered(addr netip.AddrPort, heardOnly bool) bool {
+	h := db.Known(addr)
+	if h == nil || h.Broken.Failures == 0 || heardOnly && !h.Broken.Heard {
+		return false
+	}
+	h.Broken = Broken{}
+	db.touch(h.key())
+	return true
+}
+
+// Open reports whether a connection to the host stands, from any source.
+func (h *Host) Open() bool {
+	for _, p := range h.paths {
+		for _, c := range p.conns {
+			if c.Phase == Open {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func (h *Host) key() Key { return Key{Addr: h.Addr} }

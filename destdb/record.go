@@ -83,8 +83,8 @@ func (db *DB) record(k Key) Record {
 	return r
 }
 
-// Learn takes records into the picture: from the store at start, or from the other nodes of a
-// cluster. What is known here of live connections stays; of two retry records the later counts.
+// Learn takes records into the picture, from the store at start. What is known here of live
+// connections stays; of two retry records the later counts.
 func (db *DB) Learn(records []Record) {
 	for _, r := range records {
 		switch {

@@ -10,6 +10,7 @@ import (
 	"example.org/mta/bounce/returnpath"
 	"example.org/mta/delivery"
 	"example.org/mta/delivery/blackhole"
+	"example.org/mta/delivery/outages"
 	"example.org/mta/delivery/tlspolicy/tlsrpt"
 	"example.org/mta/destdb"
 	"example.org/mta/dispatch"
@@ -40,6 +41,7 @@ type mailOut struct {
 	router      *router.Router
 	tls         *tlsout.TLS
 	rules       *rules.Rules
+	outages     *outages.Store
 	tracer      *connections.Tracer
 	delivery    *delivery.Scheduler
 	dispatcher  *dispatch.Dispatcher
@@ -120,6 +122,7 @@ func (r *mailOut) openRules(cfg *config.Config, _ *undoer) (err error) {
 }
 
 func (r *mailOut) openDelivery(cfg *config.Config, undo *undoer) error {
+	r.outages = wiring.Outages(r.known, r.now, r.log)
 	most := wiring.ShareDescriptors(r.files, cfg).Of(cfg.Delivery.MaxConnections)
 	r.delivery = delivery.New(delivery.Config{
 		DB:     r.learned,
@@ -149,6 +152,7 @@ func (r *mailOut) openDelivery(cfg *config.Config, undo *undoer) error {
 		Backoff:        wiring.Backoff(cfg),
 		Trace:          r.tracer.Watch,
 		Divider:        wiring.Divider(r.cluster),
+		OnReach:        r.outages.OnReach(),
 		MaxConnections: most,
 		Rand:           r.opts.Rand(),
 		Log:            r.log,
@@ -162,7 +166,8 @@ func (r *mailOut) openDelivery(cfg *config.Config, undo *undoer) error {
 		Token: r.token, Now: r.now, Chance: r.opts.Chance, Log: r.log,
 	})
 	r.warm.Serve(r.dispatcher)
-	return nil
+	r.outages.Join(r.delivery)
+	return r.known.Add("host", r.outages, false)
 }
 
 // useParts has delivery use what this relay may use of limits now. More or fewer members have other parts of those that

@@ -217,6 +217,9 @@ func (r *Relay) Run(ctx context.Context) error {
 	if r.acme != nil {
 		running.Go(func() { r.acme.Run(dispatching) })
 	}
+	if r.outages != nil {
+		running.Go(func() { r.outages.Run(dispatching) })
+	}
 	if r.tls.Reports != nil {
 		running.Go(func() { r.tls.Reports.Run(dispatching) })
 	}

@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -29,6 +31,8 @@ type shelf struct {
 	note    func([]string) (func(), error)
 	applied int
 	fails   error
+	age     func() time.Duration
+	ages    []time.Duration // at each row
 }
 
 type value struct {
@@ -85,6 +89,7 @@ func (s *shelf) Apply(_ context.Context, values map[string][]byte, stays func(st
 			continue
 		}
 		s.applied++
+		s.ages = append(s.ages, s.age())
 		if delete(s.values, key); v != nil {
 			s.values[key] = v
 		}
@@ -194,6 +199,7 @@ func (r *relay) open() {
 		r.t.Fatal(err)
 	}
 	for kind, s := range r.shelves {
+		s.age = c.Age
 		s.note = func(keys []string) (func(), error) { return c.Note(kind, keys) }
 		if err := c.Add(kind, s, r.lost); err != nil {
 			r.t.Fatal(err)
@@ -205,11 +211,24 @@ func (r *relay) open() {
 // run has the process take part.
 func (h *house) run(some ...*relay) {
 	for _, r := range some {
-		ctx, cancel := context.WithCancel(context.Background())
-		var all sync.WaitGroup
-		all.Go(func() { r.c.Run(ctx, r.me, flaky{h}) })
-		r.end = func() { cancel(); all.Wait() }
+		r.run(flaky{h})
 	}
+}
+
+func (r *relay) run(e changes.Engine) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	all.Go(func() { r.c.Run(ctx, r.me, e) })
+	r.end = func() { cancel(); all.Wait() }
+}
+
+// late is the engine whose answers take 3 s.
+type late struct{ flaky }
+
+func (l late) Changes(ctx context.Context, c changes.Call) (changes.Result, error) {
+	r, err := l.flaky.Changes(ctx, c)
+	time.Sleep(3 * time.Second)
+	return r, err
 }
 
 func (r *relay) stop() {
@@ -272,6 +291,78 @@ func TestAllNodesKnowWithinASecond(t *testing.T) {
 			if why := r.c.Trouble(); why != "" {
 				t.Error(why)
 			}
+		}
+	})
+}
+
+// TestTheAgeOfRows: a node that reads all the time knows it within a second, and none knows less than it is.
+func TestTheAgeOfRows(t *testing.T) {
+	const forever = time.Duration(math.MaxInt64)
+	within(t, 2, func(h *house) {
+		a, b := h.relays[0], h.relays[1]
+		age := func(what string, least, most time.Duration) {
+			t.Helper()
+			pass(3 * time.Second)
+			s := b.shelves["a"]
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if len(s.ages) == 0 || slices.Min(s.ages) < least || slices.Max(s.ages) > most {
+				t.Errorf("%s: the ages are %v; want from %v to %v", what, s.ages, least, most)
+			}
+			s.ages = nil
+		}
+		set := func(text string) { a.shelves["a"].set(t, "k", text, 1) }
+		h.run(a)
+		set("1")
+		pass(time.Minute)
+		h.run(b)
+		age("to a node that joins", forever, forever)
+		set("2")
+		age("in time", 1, 1100*time.Millisecond)
+		b.end()
+		set("3")
+		pass(time.Minute)
+		h.run(b)
+		age("to a node that took no part", time.Minute, 65*time.Second)
+		set("4")
+		pass(10 * time.Millisecond)
+		b.stop()
+		pass(time.Minute)
+		b.open()
+		h.run(b)
+		age("to a new process", forever, forever)
+		set("5")
+		age("in time again", 1, 1100*time.Millisecond)
+		b.end()
+		b.run(late{flaky{h}})
+		pass(18 * time.Second) // an answer is on its way
+		set("6")
+		pass(10 * time.Second)
+		age("of late answers", 5*time.Second, 7*time.Second)
+		h.engine.Copy()(true)
+		pass(10 * time.Second)
+		age("on another timeline", forever, forever)
+	})
+}
+
+// TestTheAgeOfRowsOfAnotherEngine is not known.
+func TestTheAgeOfRowsOfAnotherEngine(t *testing.T) {
+	within(t, 1, func(h *house) {
+		a := h.relays[0]
+		h.run(a)
+		pass(time.Minute)
+		other := enginetest.NewShared("another", h.engine.Members)
+		other.Do(func(rows map[[2]string]changes.Row) {
+			rows[[2]string{"a", "k"}] = changes.Row{Kind: "a", Key: "k", Number: 1, Node: 9, Rank: 1, Value: []byte(`{"Rank":1}`)}
+		})
+		other.Advance(1)
+		h.set(func() { h.engine = other })
+		pass(5 * time.Second)
+		s := a.shelves["a"]
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if len(s.ages) == 0 || slices.Min(s.ages) != math.MaxInt64 {
+			t.Errorf("the ages are %v", s.ages)
 		}
 	})
 }

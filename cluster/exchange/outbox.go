@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"strings"
 	"sync"
 	"time"
@@ -23,6 +24,8 @@ const (
 	byKey  = "keys"
 	byTurn = "serials"
 )
+
+const unknown time.Duration = math.MaxInt64
 
 // state is what a node remembers besides its outbox.
 type state struct {
@@ -59,6 +62,8 @@ type Exchange struct {
 	me     changes.Me          // likewise
 	failed error               // why the last step did
 	since  time.Time           // when failed began
+	asked  time.Time           // when the last call was sent after which all was read; zero: there was none
+	age    time.Duration       // see Age; unknown otherwise
 	faults map[string]string   // of a kind: what could not be applied; of unsent and a kind: what could not be sent
 }
 
@@ -70,7 +75,7 @@ func Open(cfg Config) (*Exchange, error) {
 		return nil, err
 	}
 	c := &Exchange{cfg: cfg, file: file, kinds: make(map[string]changes.Kind), wake: make(chan struct{}, 1),
-		busy: make(map[uint64]struct{}), sent: make(map[string]uint64), faults: make(map[string]string)}
+		age: unknown, busy: make(map[uint64]struct{}), sent: make(map[string]uint64), faults: make(map[string]string)}
 	c.idle.L = &c.mu
 	err = file.Get(states, 1, func(int) []byte { return []byte(states) },
 		func(_ int, value []byte) error { return json.Unmarshal(value, &c.state) })
@@ -150,6 +155,14 @@ func (c *Exchange) Note(kind string, keys []string) (done func(), err error) {
 		}
 		c.nudge()
 	}, nil
+}
+
+// Age is the most that the rows which a kind applies now can have been in the engine: they were not there when the call
+// before was sent.
+func (c *Exchange) Age() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.age
 }
 
 // nudge has Run send soon what is noted.
@@ -293,6 +306,11 @@ func (c *Exchange) save(change func(*state), with ...sidestore.Change) error {
 		next.Bad[kind] = n
 	}
 	change(&next)
+	for kind, n := range c.state.Read {
+		if next.Read[kind] < n { // old rows come again
+			c.asked = time.Time{}
+		}
+	}
 	text, err := json.Marshal(next)
 	if err == nil {
 		err = c.file.Apply(append(with, sidestore.Change{Bucket: states, Key: []byte(states), Value: text}))
@@ -321,7 +339,7 @@ func (c *Exchange) begin(me changes.Me, r changes.Result) error {
 			return err
 		}
 	}
-	c.last = max(c.last, r.Serial)
+	c.last, c.asked = max(c.last, r.Serial), time.Time{}
 	err := c.save(func(s *state) { *s = state{Me: me, Origin: r.Origin, Acknowledged: r.Serial} }, writes...)
 	if err == nil {
 		c.waits = 0

@@ -114,6 +114,7 @@ func (c *Exchange) step(ctx context.Context, me changes.Me, e changes.Engine) (a
 	if err != nil {
 		return false, err
 	}
+	began := c.cfg.Now()
 	r, err := c.call(ctx, e, me, parts)
 	if err != nil {
 		return false, err
@@ -125,6 +126,9 @@ func (c *Exchange) step(ctx context.Context, me changes.Me, e changes.Engine) (a
 	}
 	c.mu.Lock()
 	moved := r.Origin != c.state.Origin
+	if !moved && !c.asked.IsZero() {
+		c.age = c.cfg.Now().Sub(c.asked)
+	}
 	c.mu.Unlock()
 	if moved { // to another timeline: what was read may be gone
 		return true, c.saved(func(s *state) {
@@ -134,7 +138,14 @@ func (c *Exchange) step(ctx context.Context, me changes.Me, e changes.Engine) (a
 			}
 		})
 	}
-	return more || len(r.Rows) == most, c.receive(ctx, r.Rows)
+	err = c.receive(ctx, r.Rows)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.age = unknown
+	if err == nil && len(r.Rows) < most {
+		c.asked = began
+	}
+	return more || len(r.Rows) == most, err
 }
 
 func (c *Exchange) saved(change func(*state)) error {

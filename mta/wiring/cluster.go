@@ -14,6 +14,7 @@ import (
 	"example.org/mta/cluster/postgres"
 	"example.org/mta/cluster/secrets"
 	"example.org/mta/delivery"
+	"example.org/mta/delivery/outages"
 	"example.org/mta/mta/config"
 	"example.org/mta/submission/auth"
 )
@@ -80,6 +81,14 @@ func APIKeys(
 		return nil, err
 	}
 	return s, c.Add("key", s, s.Empty())
+}
+
+// Outages shares which hosts can't be reached, nil without a cluster.
+func Outages(c *exchange.Exchange, now func() time.Time, log *slog.Logger) *outages.Store {
+	if c == nil {
+		return nil
+	}
+	return outages.New(outages.Config{Note: c.Of("host"), Age: c.Age, Now: now, Log: log})
 }
 
 // Cluster takes part in the cluster of a configuration, nil without one.

@@ -1,0 +1,117 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"example.org/mta/lab/sink"
+)
+
+// TestAClusterKnowsOutages has one of three relays fail to reach a host. A second later the others open no connection to
+// it; as soon as one has reached it again, they do.
+func TestAClusterKnowsOutages(t *testing.T) {
+	t.Parallel()
+	primary, standby := newPair(t)
+	primary.schema(t)
+	address := "127.31.9.1"
+	port := commonPort(t, address)
+	names := sink.NewDNS(sink.MustZone("big.example. 60 IN MX 10 mx.big.example.\nmx.big.example. 60 IN A " + address + "\n"))
+	dns, err := names.Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { names.Close() })
+	relays := members(t, []*database{primary, standby}, dns.String(), port, "", 3)
+	a, b := relays[0], relays[1]
+	send := func(r *relay) {
+		t.Helper()
+		s, err := dialSession(r.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.close()
+		if _, err := s.send("ann@client.example", []string{"joe@big.example"}, "From: ann@client.example\r\n\r\nhello\r\n"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	attempts := regexp.MustCompile(`(?m)^mta_delivery_connect(?:s|_failures)_total ([1-9]\d*)$`)
+	tried := func(r *relay) bool {
+		t.Helper()
+		where := regexp.MustCompile(`answering monitoring" address=(\S+)`).FindStringSubmatch(readFile(t, r.log))
+		if where == nil {
+			t.Fatal("the relay doesn't say where its metrics are")
+		}
+		return attempts.MatchString(runClient(t, "", "curl", "-s", "http://"+where[1]+"/metrics"))
+	}
+	hosts := func(r *relay, want string) func() error {
+		return func() error {
+			if out := r.mta(t, "hosts", "show", "mx.big.example"); !strings.Contains(out, want) {
+				return fmt.Errorf("mta hosts show prints %s; want %q", out, want)
+			}
+			return nil
+		}
+	}
+
+	a.mta(t, "pause", "domain", "other.example")
+	for _, r := range relays { // which hear what is new
+		eventually(t, patience, func() error {
+			if out := r.mta(t, "pause"); !strings.Contains(out, "domain other.example") {
+				return fmt.Errorf("mta pause prints %s", out)
+			}
+			return nil
+		})
+	}
+	send(a)
+	eventually(t, patience, func() error {
+		if !tried(a) {
+			return errors.New("the first relay has not tried")
+		}
+		return nil
+	})
+	time.Sleep(time.Second)
+	for _, r := range relays[1:] {
+		send(r)
+		eventually(t, patience, hosts(r, "another relay of the cluster: connection refused"))
+	}
+	time.Sleep(2 * time.Second)
+	for _, r := range relays[1:] {
+		if tried(r) {
+			t.Error("a relay has tried a host that another one found dead")
+		}
+	}
+
+	listener, err := net.Listen("tcp", net.JoinHostPort(address, port))
+	if err != nil {
+		t.Fatal(err)
+	}
+	record := sink.NewRecorder(sink.Contents, 0)
+	server := sink.New(sink.Config{Recorder: record})
+	go server.Serve(listener)
+	t.Cleanup(server.Close)
+	if tried(b) {
+		t.Error("a relay has tried a host before another one has reached it")
+	}
+	began := time.Now()
+	a.mta(t, "hosts", "forget", "mx.big.example")
+	send(a)
+	for n, r := range relays[1:] {
+		eventually(t, patience, func() error { // what is known does not shut the host any more
+			if out := r.mta(t, "hosts", "show", "mx.big.example"); strings.Contains(out, "another relay") {
+				return fmt.Errorf("mta hosts show prints %s", out)
+			}
+			return nil
+		})
+		send(r)
+		if err := allCome("messages", n+2, func() int { return int(record.Tally().Unique) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if took := time.Since(began); took > 30*time.Second { // the others' wait is a minute
+		t.Errorf("the last relay has reached the host after %v", took)
+	}
+}
