@@ -285,7 +285,7 @@ func TestQuotaOfControlGroups(t *testing.T) {
 		"0::/../../etc/passwd\n": {0, 0},
 		"":                       {0, 0},
 	} {
-		if early, all := throttledOf(root, groups); early != want[0] || all != want[1] {
+		if early, all := throttled(root, groups)(); early != want[0] || all != want[1] {
 			t.Errorf("%q: %d of %d, want %v", groups, early, all, want)
 		}
 	}
