@@ -85,8 +85,8 @@ func (j *toll) over(perSecond, burst float64) (worst float64) {
 }
 
 // members are relays of one cluster, each with its certificate. WEB in their configuration is an address of each, KEYS an
-// empty keys file.
-func members(t *testing.T, d []*database, dns, port, config string, n int) (relays []*relay) {
+// empty keys file; env goes to their environment.
+func members(t *testing.T, d []*database, dns, port, config string, n int, env ...string) (relays []*relay) {
 	t.Helper()
 	ca := filepath.Join(scratch(t), "ca")
 	runClient(t, "", binary, "cluster", "ca", "init", ca)
@@ -111,7 +111,7 @@ cluster {
   secrets_key = "%[2]s/secrets.key"
 }
 `, freeAddress(t), ca, i+1))
-		r.env, r.web = []string{"MTA_CLUSTER_DATABASE=" + dsn}, web
+		r.env, r.web = append([]string{"MTA_CLUSTER_DATABASE=" + dsn}, env...), web
 		r.start(t)
 		relays = append(relays, r)
 	}
