@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"example.org/mta/internal/format"
 )
 
 // Action is what an operator can do to a warm-up. Counters stay as they are under all of them.
@@ -118,7 +120,7 @@ func (a *address) do(c *Controller, x Action) *action {
 func (w *action) do(a *address, p *Plan, t Instant) error {
 	s := a.state
 	if a.problem != nil {
-		if !w.anew {
+		if !w.anew || errors.Is(a.problem, format.ErrRefused) {
 			return a.problem
 		}
 		s = NewState(p, t)

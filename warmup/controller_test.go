@@ -721,7 +721,7 @@ func TestOperator(t *testing.T) {
 func TestCorruptRecordStopsTheIP(t *testing.T) {
 	w := newWorld(t, 100, 1000)
 	r, _, _ := w.store.Claim(t.Context(), "x", time.Second, []warmup.Key{{Name: "ip"}}, nil)
-	if _, err := w.store.Write(t.Context(), []warmup.Change{{Name: "ip", Fence: r[0].Fence, Value: []byte("garbage"), Release: true}}, nil); err != nil {
+	if _, err := w.store.Write(t.Context(), []warmup.Change{{Name: "ip", Fence: r[0].Fence, Value: []byte("\x04garbage"), Release: true}}, nil); err != nil {
 		t.Fatal(err)
 	}
 	c := w.node("a")

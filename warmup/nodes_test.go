@@ -2,6 +2,7 @@ package warmup_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/bubble"
+	"example.org/mta/internal/format"
 	"example.org/mta/warmup"
 )
 
@@ -216,5 +218,36 @@ func TestNodesThatFailShareAnAddress(t *testing.T) {
 				t.Errorf("only %v were sent", f.day)
 			}
 		})
+	}
+}
+
+// A node that is not upgraded yet leaves alone what a newer one has written.
+func TestAStateOfANewerNodeIsLeftAlone(t *testing.T) {
+	w := newWorld(t, 100, 2400)
+	rs, _, err := w.store.Claim(t.Context(), "new", time.Second, []warmup.Key{{Name: "ip"}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	newer := []byte{99, 1, 2, 3}
+	if _, err := w.store.Write(t.Context(), []warmup.Change{{Name: "ip", Fence: rs[0].Fence, Value: newer, Release: true}},
+		nil); err != nil {
+		t.Fatal(err)
+	}
+	c := w.node("old")
+	if n := send(c, "google", 1); n > 0 || status(t, c).State != "corrupt" {
+		t.Errorf("%d sent, and it is %s", n, status(t, c).State)
+	}
+	done := make(chan error)
+	go func() { done <- c.Do(t.Context(), "ip", warmup.Start(1)) }()
+	for err = nil; err == nil; {
+		select {
+		case err = <-done:
+		default:
+			c.Step(t.Context())
+			w.pass(time.Second)
+		}
+	}
+	if !errors.Is(err, format.ErrRefused) || string(w.store.Peek("ip", nil)) != string(newer) {
+		t.Errorf("it is begun anew: %v", err)
 	}
 }

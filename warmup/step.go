@@ -2,6 +2,7 @@ package warmup
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -185,7 +186,7 @@ func (a *address) load(r *Record, t Instant, recall func(string, *Plan, Instant)
 		a.state, a.problem = &State{}, errNotBegun
 	case r.Value != nil:
 		a.written++
-		if a.problem = a.state.Decode(r.Value); a.problem != nil {
+		if a.problem = cmp.Or(CheckVersion(a.ip, r.Value), a.state.Decode(r.Value)); a.problem != nil {
 			a.view = view{}
 		}
 	}

@@ -80,9 +80,6 @@ func (w *Warmups) Claim(ctx context.Context, owner string, ttl time.Duration, ke
 			return dst[:first], 0, fmt.Errorf("the database has lost writes: the warm-up of %s has version %d there, "+
 				"and this node knows version %d", keys[i].Name, r.Version, keys[i].Have)
 		}
-		if err := warmup.CheckVersion(keys[i].Name, r.Value); err != nil {
-			return dst[:first], 0, err
-		}
 		dst = append(dst, warmup.Record{Name: keys[i].Name, Busy: r.Busy, Fence: r.Fence, Version: r.Version,
 			Value: r.Value})
 	}
