@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -104,5 +106,13 @@ plan "live" {
 	})
 	for _, r := range relays {
 		r.drained(t, patience)
+	}
+
+	// A relay that stops writes its last reports, though it has left the cluster before.
+	if !relays[1].stop(patience) {
+		t.Error("it does not stop")
+	}
+	if log, err := os.ReadFile(relays[1].log); err != nil || strings.Contains(string(log), "warm-up store") {
+		t.Errorf("its log has trouble with the warm-ups, %v:\n%s", err, tail(relays[1].log))
 	}
 }

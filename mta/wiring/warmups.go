@@ -8,13 +8,11 @@ import (
 	"time"
 
 	"example.org/mta/cluster/membership"
+	"example.org/mta/cluster/owner"
 	"example.org/mta/cluster/postgres"
 	"example.org/mta/mta/config"
 	"example.org/mta/warmup"
 )
-
-// answerWithin is how long a warm-up waits for the engine. Mail that asked for tokens waits as long.
-const answerWithin = 2 * time.Second
 
 // Warmups is the store of the warm-ups that all nodes of a cluster share.
 type Warmups struct {
@@ -55,7 +53,7 @@ func (w *Warmups) Close() error {
 }
 
 // Claim implements warmup.Store.
-func (w *Warmups) Claim(ctx context.Context, owner string, ttl time.Duration, keys []warmup.Key, dst []warmup.Record) (
+func (w *Warmups) Claim(ctx context.Context, node string, ttl time.Duration, keys []warmup.Key, dst []warmup.Record) (
 	[]warmup.Record, warmup.Instant, error,
 ) {
 	if err := w.part(); err != nil {
@@ -68,9 +66,9 @@ func (w *Warmups) Claim(ctx context.Context, owner string, ttl time.Duration, ke
 	w.mu.Lock()
 	seen := w.last
 	w.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	ctx, cancel := context.WithTimeout(ctx, owner.Patience)
 	defer cancel()
-	rows, now, err := w.engine.ClaimWarmups(ctx, owner, ttl, int64(seen), asked)
+	rows, now, err := w.engine.ClaimWarmups(ctx, node, ttl, int64(seen), asked)
 	if err != nil {
 		return dst, 0, err
 	}
@@ -96,7 +94,7 @@ func (w *Warmups) Write(ctx context.Context, changes []warmup.Change, dst []bool
 		asked[i] = postgres.WarmupChange{Name: []byte(c.Name), Fence: c.Fence, Version: c.Version, Value: c.Value,
 			Release: c.Release}
 	}
-	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	ctx, cancel := context.WithTimeout(ctx, owner.Patience)
 	defer cancel()
 	done, err := w.engine.WriteWarmups(ctx, asked)
 	if postgres.Unknown(err) {
