@@ -17,6 +17,7 @@ import (
 
 	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/operator/api"
+	"example.org/mta/operator/everywhere"
 	"example.org/mta/operator/listing"
 )
 
@@ -490,4 +491,199 @@ func (c *cli) readInput(name string) (content []byte, shown string, err error) {
 	defer in.Close()
 	content, err = io.ReadAll(in)
 	return content, shown, err
+}
+
+// clusterFlag adds --cluster, by which a command asks all nodes.
+func clusterFlag(cmd *cobra.Command, help string) *bool {
+	return cmd.Flags().Bool("cluster", false, help)
+}
+
+const (
+	rowsOfAll  = "list the rows of all nodes of the cluster"
+	eachOfAll  = "ask each node of the cluster"
+	whoeverHas = "ask all nodes of the cluster, and show the answer of the one that has it"
+	actsOnAll  = "act at all nodes of the cluster"
+)
+
+// noCluster is why commands have no --cluster, by their first word.
+var noCluster = map[string]string{
+	"suppress": "all nodes share the suppression list", "key": "all nodes share API keys",
+	"rule": "all nodes share rules", "pause": "all nodes share rules", "resume": "all nodes share rules",
+	"cluster": "it is about the cluster already",
+}
+
+// withoutCluster is the error of --cluster at a command that doesn't have it.
+func withoutCluster(cmd *cobra.Command) error {
+	words := strings.Fields(cmd.CommandPath())
+	why := "it is for one node; run it there"
+	if len(words) > 1 && noCluster[words[1]] != "" {
+		why = noCluster[words[1]]
+	}
+	return usagef("'%s' has no --cluster: %s", cmd.CommandPath(), why)
+}
+
+// unanswered is the error of the nodes that have failed, nil for none.
+func unanswered(nodes []int, failed everywhere.Failures) error {
+	if same := failed.Same(len(nodes)); same != nil || len(failed) == 0 {
+		return same
+	}
+	return failed
+}
+
+// everyone gives the way to the running relay, and the nodes of its cluster.
+func (c *cli) everyone(ctx context.Context) (*api.Client, []int, error) {
+	client, err := c.client()
+	if err != nil {
+		return nil, nil, err
+	}
+	nodes, err := everywhere.Nodes(ctx, client)
+	return client, nodes, err
+}
+
+// merged collects the listings of all nodes, and prints them as a table or as JSON, where they have the name of the
+// rows' field in L.
+func merged[L, T any](ctx context.Context, c *cli, table listing.Listing[T], order string, flags *pageFlags,
+	nothing string, ask func(ctx context.Context, client *api.Client, after string, limit int) (L, error)) error {
+	client, nodes, err := c.everyone(ctx)
+	if err != nil {
+		return err
+	}
+	rows := []everywhere.Row[T]{}
+	next, failed, err := everywhere.Merge(ctx, nodes, flags.after, flags.limit, table.In(order),
+		func(ctx context.Context, after string, limit int) ([]T, string, error) {
+			l, err := ask(ctx, client, after, limit)
+			page, next := api.RowsOf[T](&l)
+			return *page, *next, err
+		}, func(r everywhere.Row[T]) error {
+			rows = append(rows, r)
+			return nil
+		})
+	if err != nil {
+		return err
+	}
+	if lost := unanswered(nodes, failed); len(failed) == len(nodes) {
+		return lost
+	}
+	if flags.asJSON {
+		err = writeJSON(c.out, withFailures(map[string]any{rowsField[L, T](): rows, "next": next}, failed))
+	} else {
+		err = printPage(c, everywhere.Listing(table), rows, next, nothing)
+	}
+	if err == nil {
+		err = unanswered(nodes, failed)
+	}
+	return err
+}
+
+// withFailures is an answer in JSON with the nodes that lack in it.
+func withFailures(answer map[string]any, failed everywhere.Failures) map[string]any {
+	if len(failed) > 0 {
+		answer["failed"] = failed
+	}
+	if answer["next"] == "" {
+		delete(answer, "next")
+	}
+	return answer
+}
+
+// rowsField is the name of the rows in the JSON of a page.
+func rowsField[L, T any]() string {
+	page := reflect.TypeFor[L]()
+	for i := range page.NumField() {
+		if f := page.Field(i); f.Type == reflect.TypeFor[[]T]() {
+			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			return name
+		}
+	}
+	panic("no rows in " + page.String())
+}
+
+// whole makes a command show a listing without pages.
+func whole[L, T any](c *cli, cmd *cobra.Command, table listing.Listing[T], row api.Op[api.None, L], none string,
+) *cobra.Command {
+	ask := func(ctx context.Context, client *api.Client, _ []string) (L, error) {
+		return row.Call(ctx, client, api.None{})
+	}
+	answers(c, cmd, ask, func(l L) error {
+		rows, _ := api.RowsOf[T](&l)
+		if len(*rows) == 0 {
+			fmt.Fprintln(c.err, none)
+		}
+		return c.printTable(tableOf(c, table, *rows))
+	})
+	here, all := cmd.RunE, clusterFlag(cmd, rowsOfAll)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if !*all {
+			return here(cmd, args)
+		}
+		flags := pageFlags{asJSON: asJSON(cmd)}
+		return merged(cmd.Context(), c, table, "", &flags, none,
+			func(ctx context.Context, client *api.Client, _ string, _ int) (L, error) {
+				return ask(ctx, client, args)
+			})
+	}
+	return cmd
+}
+
+// asJSON reports whether a command has --json.
+func asJSON(cmd *cobra.Command) bool {
+	is, _ := cmd.Flags().GetBool("json")
+	return is
+}
+
+// ofAll is answers for a command that asks all nodes with --cluster: it shows the answer of each, or, if the arguments
+// name a thing that one of them has, of that one.
+func ofAll[A any](c *cli, cmd *cobra.Command, help string, one func(args []string) bool, ask asker[A],
+	show func(A) error) *cobra.Command {
+	answers(c, cmd, ask, show)
+	here, all := cmd.RunE, clusterFlag(cmd, help)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if !*all {
+			return here(cmd, args)
+		}
+		client, nodes, err := c.everyone(cmd.Context())
+		if err != nil {
+			return err
+		}
+		var found []everywhere.Row[A]
+		var failed everywhere.Failures
+		if one(args) {
+			found = make([]everywhere.Row[A], 1)
+			found[0], err = everywhere.First(cmd.Context(), nodes, func(ctx context.Context) (A, error) {
+				return ask(ctx, client, args)
+			})
+		} else {
+			found, failed = everywhere.Ask(cmd.Context(), nodes, func(ctx context.Context, _ int) (A, error) {
+				return ask(ctx, client, args)
+			})
+		}
+		switch {
+		case err != nil, len(found) == 0:
+		case asJSON(cmd) && one(args):
+			err = writeJSON(c.out, found[0])
+		case asJSON(cmd):
+			err = writeJSON(c.out, withFailures(map[string]any{"nodes": found}, failed))
+		default:
+			err = showEach(c, found, show)
+		}
+		if err == nil {
+			err = unanswered(nodes, failed)
+		}
+		return err
+	}
+	return cmd
+}
+
+// showEach shows answers under the numbers of their nodes.
+func showEach[A any](c *cli, found []everywhere.Row[A], show func(A) error) error {
+	for i, row := range found {
+		if i > 0 {
+			fmt.Fprintln(c.out)
+		}
+		c.facts(12).add("node", "%d", row.Node)
+		if err := show(*row.Value); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -581,3 +581,173 @@ var nothingDone = map[api.Action]string{
 	api.Retry: "no matching recipient waits for its time; held ones are tried after 'mta queue release', or with " +
 		"--now",
 }
+
+// queueListOfAll lists the queues of all nodes.
+func (c *cli) queueListOfAll(ctx context.Context, f api.Filter, p api.Page, lines bool) error {
+	client, nodes, err := c.everyone(ctx)
+	if err != nil {
+		return err
+	}
+	e, shown, rows := newEncoder(c.out), 0, []everywhere.Row[listing.Queued]{}
+	next, failed, err := everywhere.Merge(ctx, nodes, p.After, p.Limit, queueOrder(p.Order),
+		func(ctx context.Context, after string, limit int) ([]api.Item, string, error) {
+			q := api.ListQuery{Filter: f, Page: p}
+			q.After, q.Limit = after, min(limit, queuePage)
+			l, err := api.OpList.Call(ctx, client, q)
+			return l.Messages, l.Next, err
+		}, func(r everywhere.Row[api.Item]) error {
+			if shown++; lines {
+				return e.Encode(r)
+			}
+			for _, q := range listing.QueueRows([]api.Item{*r.Value}) {
+				rows = append(rows, everywhere.Row[listing.Queued]{Node: r.Node, Value: &q})
+			}
+			return nil
+		})
+	if err != nil {
+		return err
+	}
+	if err := c.printTable(tableOf(c, everywhere.Listing(listing.Queue), rows)); err != nil {
+		return err
+	}
+	if lost := unanswered(nodes, failed); lost != nil {
+		return lost
+	}
+	c.queueFooter(shown, next, f.Empty())
+	return nil
+}
+
+// queuePage is how many messages of another node are asked for at a time: an answer of 16 MiB has them with 10
+// recipients each, whatever their replies say.
+const queuePage = 200
+
+// queueOrder compares messages of several nodes.
+func queueOrder(o api.Order) func(a, b *api.Item) int {
+	return func(a, b *api.Item) int {
+		switch o {
+		case api.NewestFirst:
+			return strings.Compare(b.ID, a.ID)
+		case api.NextAttempt:
+			return nextOf(a).Compare(nextOf(b))
+		}
+		return strings.Compare(a.ID, b.ID)
+	}
+}
+
+// never is after all times.
+var never = time.Unix(1<<40, 0)
+
+// nextOf is when a message is tried next, by the recipients that are shown.
+func nextOf(m *api.Item) time.Time {
+	next := never
+	for i := range m.Recipients {
+		r := &m.Recipients[i]
+		waits := r.State == api.StateHeld || r.State == api.StateWaiting && r.Next.IsZero()
+		if !waits && r.Next.Before(next) {
+			next = r.Next
+		}
+	}
+	return next
+}
+
+// summaryOfAll counts the queues of all nodes together.
+func (c *cli) summaryOfAll(ctx context.Context, by api.SummaryBy, f api.Filter, limit int) (sum api.Summary,
+	failed everywhere.Failures, err error) {
+	client, nodes, err := c.everyone(ctx)
+	if err != nil {
+		return sum, nil, err
+	}
+	found, failed := everywhere.Ask(ctx, nodes, func(ctx context.Context, _ int) (api.Summary, error) {
+		return client.WholeSummary(ctx, by, f, 0)
+	})
+	for i, row := range found {
+		if i == 0 {
+			sum = *row.Value
+		} else {
+			sum = api.AddSummaries(sum, *row.Value)
+		}
+	}
+	if sum.Cut(limit); len(found) == 0 {
+		err = unanswered(nodes, failed)
+	}
+	return sum, failed, err
+}
+
+// changedAtAll is what a change did at all nodes but those that have failed.
+type changedAtAll struct {
+	api.Changed
+	Failed everywhere.Failures `json:"failed,omitempty"`
+}
+
+// changeAtAll acts on the queues of all nodes. Messages that are named are looked for first, and acted on where they
+// are.
+func (c *cli) changeAtAll(ctx context.Context, change *api.Change, done string, asJSON bool) error {
+	client, nodes, err := c.everyone(ctx)
+	if err != nil {
+		return err
+	}
+	var sum changedAtAll
+	asked, at := nodes, map[int][]string{}
+	if len(change.Filter.IDs) > 0 {
+		if asked, err = whereIs(ctx, client, nodes, change.Filter.IDs, at); err != nil {
+			return err
+		}
+	}
+	found, failed := everywhere.Ask(ctx, asked, func(ctx context.Context, node int) (api.Changed, error) {
+		q := *change
+		if len(q.Filter.IDs) > 0 {
+			q.Filter.IDs = at[node]
+		}
+		return api.OpChange.Call(ctx, client, q)
+	})
+	for _, row := range found {
+		sum.Changed = api.AddChanged(sum.Changed, *row.Value)
+	}
+	sum.DryRun, sum.Failed = change.DryRun, failed
+	switch {
+	case len(found) == 0:
+	case asJSON:
+		err = writeJSON(c.out, sum)
+	default:
+		c.queueChanged(change, &sum.Changed, done)
+	}
+	if err == nil {
+		err = unanswered(nodes, sum.Failed)
+	}
+	return err
+}
+
+// whereIs notes which nodes have which messages in their queues. A message that is nowhere is not found, if all nodes
+// have answered.
+func whereIs(ctx context.Context, client *api.Client, nodes []int, ids []string, at map[int][]string) (having []int,
+	err error) {
+	lists, failed := everywhere.Ask(ctx, nodes, func(ctx context.Context, _ int) (has []string, err error) {
+		_, err = eachPage(ctx, client, api.Filter{IDs: ids}, api.Page{Recipients: 1}, func(l api.List) error {
+			for i := range l.Messages {
+				has = append(has, l.Messages[i].ID)
+			}
+			return nil
+		})
+		return has, err
+	})
+	found := map[string]bool{}
+	for _, l := range lists {
+		for _, id := range *l.Value {
+			at[l.Node], found[id] = append(at[l.Node], id), true
+		}
+		if len(at[l.Node]) > 0 {
+			having = append(having, l.Node)
+		}
+	}
+	for _, id := range ids {
+		if !found[strings.ToLower(id)] {
+			err = api.NotFound("nothing was changed; 'mta log --id' at each node shows what has become of it",
+				"message %s is in no node's queue", id)
+			if len(failed) > 0 {
+				err = fmt.Errorf("message %s is not in the queue of a node that has answered\n%w", id, failed)
+			}
+			return nil, err
+		}
+	}
+	return having, nil
+}
