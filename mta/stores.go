@@ -275,6 +275,7 @@ func (r *stores) openCluster(cfg *config.Config, undo *undoer) (err error) {
 	undo.add(func() { r.cluster.Close() })
 	if r.cluster != nil {
 		r.policy.Store(r.newPolicy(cfg))
+		r.queue.OfNode(r.cluster.Status().Number)
 	}
 	return err
 }

@@ -145,6 +145,9 @@ func (c *Config) setDefaults() error {
 
 const minSegmentSize = 4 << 10
 
+// OfNode has the ids of messages from now on end with the number of a cluster's node.
+func (q *Queue) OfNode(number uint16) { q.ids.OfNode(number) }
+
 // Queue is an open queue. Its methods are safe for use by many goroutines.
 type Queue struct {
 	cfg      Config

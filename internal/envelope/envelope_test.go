@@ -169,3 +169,25 @@ func TestReleaseOf(t *testing.T) {
 		t.Errorf("age counts from %v, want %v", m.Start(), want)
 	}
 }
+
+// TestIDsOfNodes: ids of two nodes differ, however many are made in a millisecond and wherever they go on, and grow.
+func TestIDsOfNodes(t *testing.T) {
+	now := time.UnixMilli(1_800_000_000_000)
+	seen := make(map[ID]bool)
+	for _, node := range []uint16{1, 2, 1023} {
+		var ids IDs
+		ids.Observe(FirstID(now) + 777) // of a time without a cluster
+		ids.OfNode(node)
+		last := FirstID(now) + 777
+		for range 3000 {
+			id := ids.Next(now)
+			if id <= last || id%1024 != ID(node) || seen[id] || id.Time().Sub(now) > 3*time.Millisecond {
+				t.Fatalf("%v after %v at node %d", id, last, node)
+			}
+			last, seen[id] = id, true
+		}
+		if first := ids.Next(now.Add(time.Second)); first != FirstID(now.Add(time.Second))+ID(node) {
+			t.Errorf("%v is not the first of its millisecond", first)
+		}
+	}
+}

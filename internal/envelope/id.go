@@ -9,12 +9,14 @@ import (
 
 // ID names a message on its node, and each is larger than the one before. Mostly the upper 44 bits are
 // milliseconds since 1970, and the lower 20 a sequence; but ids never go back, and after the clock was
-// ahead once they go on from there. So an id says nothing about when its message was accepted. Its text form has 13
-// characters and sorts as the number does.
+// ahead once they go on from there. So an id says nothing about when its message was accepted. In a cluster the lowest
+// 10 bits are the number of the node, so that no two nodes make one id. Its text form has 13 characters and sorts as
+// the number does.
 type ID uint64
 
 const (
 	idSeqBits = 20
+	idNodes   = 1 << 10
 	idLen     = 13
 	idDigits  = "0123456789abcdefghjkmnpqrstvwxyz" // Crockford's base 32: no i, l, o, u
 )
@@ -70,14 +72,24 @@ func (id ID) Time() time.Time { return time.UnixMilli(int64(id >> idSeqBits)) }
 func FirstID(t time.Time) ID { return ID(t.UnixMilli()) << idSeqBits }
 
 // IDs makes ids that only grow. It is safe for use by many goroutines.
-type IDs struct{ last atomic.Uint64 }
+type IDs struct {
+	last atomic.Uint64
+	node atomic.Uint32
+}
+
+// OfNode has all later ids end with the number of a node, from 1 to 1,023.
+func (g *IDs) OfNode(number uint16) { g.node.Store(uint32(number)) }
 
 // Next gives a new id for the time now, larger than all before it.
 func (g *IDs) Next(now time.Time) ID {
-	want := uint64(FirstID(now))
+	want, node := uint64(FirstID(now)), uint64(g.node.Load())
 	for {
 		last := g.last.Load()
-		if next := max(want, last+1); g.last.CompareAndSwap(last, next) {
+		next := max(want, last+1)
+		if node != 0 {
+			next += (node - next) % idNodes // up to the next that ends so
+		}
+		if g.last.CompareAndSwap(last, next) {
 			return ID(next)
 		}
 	}
