@@ -3,7 +3,10 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -15,7 +18,11 @@ func TestAClusterAnswers(t *testing.T) {
 	t.Parallel()
 	primary, standby := newPair(t)
 	primary.schema(t)
-	relays := members(t, []*database{primary, standby}, "127.0.0.1:1", "25", "tenant \"acme\" {}\n", 3)
+	relays := members(t, []*database{primary, standby}, "127.0.0.1:1", "25", `
+tenant "acme" {}
+keys { file = "KEYS" }
+api "web" { address = "WEB" }
+`, 3)
 	ids := map[int][]string{}
 	for i, r := range relays {
 		s, err := dialSession(r.addr)
@@ -132,20 +139,83 @@ func TestAClusterAnswers(t *testing.T) {
 		}
 	}
 
-	// A stopped node.
-	relays[2].cmd.Process.Signal(syscall.SIGSTOP)
-	defer relays[2].cmd.Process.Signal(syscall.SIGCONT)
-	for _, args := range [][]string{{"queue", "list"}, {"queue", "release", "--tenant", "acme"}} {
-		began := time.Now()
-		out, err := mta(env, append(args, "--cluster")...)
-		if d := time.Since(began); err == nil || d > 9*time.Second || !strings.Contains(out, "mta: node 3: no answer within 5s") || strings.Count(out, "\n") < 2 {
-			t.Errorf("%v with a stopped node: %s %v, after %s", args, out, err, d)
+	// Clients, who may ask any node about mail of all, also under the ids that it had before it moved.
+	out, err := mta(one.env, "--config", one.config, "key", "add", "--tenant", "acme", "--name", "shop")
+	key, _, _ := strings.Cut(out, "\n")
+	if err != nil {
+		t.Fatal(out, err)
+	}
+	asks := func(status int, words string, node int, method, path, body string) string {
+		t.Helper()
+		q, err := http.NewRequest(method, "http://"+relays[node-1].web+"/v1/messages"+path, strings.NewReader(body))
+		if err != nil {
+			t.Error(err)
+			return ""
+		}
+		q.Header.Set("Authorization", "Bearer "+key)
+		q.Header.Set("Content-Type", "application/json")
+		a, err := http.DefaultClient.Do(q)
+		if err != nil {
+			t.Error(err)
+			return ""
+		}
+		defer a.Body.Close()
+		text, err := io.ReadAll(a.Body)
+		if err != nil || a.StatusCode != status || !strings.Contains(string(text), words) {
+			t.Errorf("%s %s at node %d: %d %s %v; want %d and %q", method, path, node, a.StatusCode, text, err, status, words)
+		}
+		return string(text)
+	}
+	asks(200, `"held"`, 1, "GET", "/"+last, "")
+	asks(200, `"cancelled"`, 2, "POST", "/"+last+"/cancel", "")
+	asks(200, `"cancelled"`, 1, "GET", "/"+last, "")
+	asks(404, "no such message", 1, "GET", "/0000000000001", "")
+	asks(404, "no such message", 1, "POST", "/0000000000001/cancel", "")
+	var moving []string
+	for n := range 12 {
+		text := asks(202, `"id"`, 1+n%3, "POST", "", fmt.Sprintf(`{"from":"shop@acme.example","to":"b%d@all.example","subject":"x","text":"x","campaign":"spring","send_at":%q}`,
+			n, time.Now().Add(time.Hour).UTC().Format(time.RFC3339)))
+		var sent struct{ Messages []struct{ ID string } }
+		if err := json.Unmarshal([]byte(text), &sent); err != nil {
+			t.Fatal(err)
+		}
+		moving = append(moving, sent.Messages[0].ID)
+	}
+	for _, n := range []string{"1", "2"} { // some messages move twice
+		one.mta(t, "cluster", "drain", n)
+		one.mta(t, "cluster", "undrain", n)
+	}
+	for i, id := range moving {
+		asks(200, `"scheduled"`, 1+i%3, "GET", "/"+id, "")
+		if i < 6 {
+			asks(200, `"cancelled"`, 1+(i+1)%3, "POST", "/"+id+"/cancel", "")
 		}
 	}
-	if out, err := mta(env, "queue", "show", "--cluster", last); err == nil || !strings.Contains(out, "node 3: no answer within 5s") || strings.Contains(out, "mta: see") {
-		t.Errorf("a message of a stopped node: %s %v", out, err)
+	asks(200, `"cancelled":6,`, 2, "POST", "/cancel", `{"campaign":"spring"}`)
+	for i, id := range moving {
+		asks(200, `"cancelled"`, 1+i%3, "GET", "/"+id, "")
 	}
-	if out := does("queue", "show", ids[2][0]); !strings.Contains(out, "node        2") {
-		t.Errorf("another's message: %s", out)
+
+	// A stopped node.
+	asks(202, `"id"`, 1, "POST", "", `{"from":"shop@acme.example","to":"c@all.example","subject":"x","text":"x"}`)
+	relays[2].cmd.Process.Signal(syscall.SIGSTOP)
+	defer relays[2].cmd.Process.Signal(syscall.SIGCONT)
+	var all sync.WaitGroup
+	for _, args := range [][]string{{"queue", "list"}, {"queue", "release", "--tenant", "acme"}} {
+		all.Go(func() {
+			began := time.Now()
+			out, err := mta(env, append(args, "--cluster")...)
+			if d := time.Since(began); err == nil || d > 9*time.Second || !strings.Contains(out, "mta: node 3: no answer within 5s") || strings.Count(out, "\n") < 2 {
+				t.Errorf("%v with a stopped node: %s %v, after %s", args, out, err, d)
+			}
+		})
 	}
+	all.Go(func() {
+		if out, err := mta(env, "queue", "show", "--cluster", ids[3][1]); err == nil || !strings.Contains(out, "node 3: no answer within 5s") || strings.Contains(out, "mta: see") {
+			t.Errorf("a message of a stopped node: %s %v", out, err)
+		}
+	})
+	all.Go(func() { asks(200, `"unanswered":[3]`, 1, "POST", "/cancel", `{"campaign":"spring"}`) })
+	all.Go(func() { asks(503, `"unanswered":[3]`, 1, "GET", "/0000000000001", "") })
+	all.Wait()
 }

@@ -46,7 +46,7 @@ func (r *mailIn) newAPI(cfg *config.Config, a *config.API) (_ *submissionhttp.Se
 // joinedAPI gives the settings of an api block with what they need of the relay.
 func (r *mailIn) joinedAPI(hc submissionhttp.Config, api string) submissionhttp.Config {
 	hc.Now, hc.Log, hc.IDs = r.now, r.log.With("api", api), &r.sessions
-	hc.Messages = r.submitted
+	hc.Messages = r.everywhere
 	if r.puller != nil {
 		hc.Events = submitted.Events{Puller: r.puller}
 	}

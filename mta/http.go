@@ -22,6 +22,7 @@ import (
 	"example.org/mta/internal/envelope"
 	"example.org/mta/mta/admit"
 	"example.org/mta/mta/config"
+	"example.org/mta/mta/wiring"
 	"example.org/mta/operator/answer/metrics"
 	"example.org/mta/operator/answer/submitted"
 	"example.org/mta/operator/api"
@@ -200,9 +201,14 @@ func (r *operators) collectors() []prometheus.Collector {
 
 // answersTenants makes what answers tenants about the mail that they submitted.
 func (r *mailIn) answersTenants() *submitted.Submitted {
-	return submitted.New(submitted.Submitted{
+	s := submitted.New(submitted.Submitted{
 		Messages: &r.queued, LogDir: r.accountingDir, Flush: r.flushAccounting, Keyed: r.messagesOfRequest,
 	})
+	r.everywhere = &submitted.Everywhere{Messages: s, Name: r.inForce().NodeID, Now: r.now}
+	if r.cluster != nil {
+		r.everywhere.Nodes = wiring.Clients(r.cluster, r.everywhere)
+	}
+	return s
 }
 
 // accountingDir is where the accounting log is; "" while it is switched off.

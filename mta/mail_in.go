@@ -73,7 +73,8 @@ type mailIn struct {
 	warmups      *blocks.Warmups
 	queued       messages.Messages    // for those who ask about mail in the queue
 	submitted    *submitted.Submitted // for tenants, by HTTP
-	puller       *events.Puller       // of tenants, by HTTP; nil without an accounting log
+	everywhere   *submitted.Everywhere
+	puller       *events.Puller // of tenants, by HTTP; nil without an accounting log
 	// tenantsIgnored counts X-MTA-Tenant fields of clients that may not name a tenant.
 	tenantsIgnored atomic.Int64
 }

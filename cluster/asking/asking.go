@@ -24,11 +24,12 @@ const Patience = 5 * time.Second
 // maxHead bounds the head of a request or an answer, in octets.
 const maxHead = 64 << 10
 
-// Asker asks other nodes for a purpose, each for one answer at a time. It is safe for concurrent use.
+// Asker asks other nodes for a purpose. It is safe for concurrent use.
 type Asker struct {
 	Open    func(ctx context.Context, node uint16, purpose link.Purpose) (net.Conn, error)
 	Purpose link.Purpose
 	Most    int64 // octets of an answer
+	AtOnce  int   // answers of a node at a time; 0: one
 
 	mu    sync.Mutex // guards turns
 	turns map[uint16]chan struct{}
@@ -61,7 +62,7 @@ func (a *Asker) turn(node uint16) chan struct{} {
 		a.turns = make(map[uint16]chan struct{})
 	}
 	if a.turns[node] == nil {
-		a.turns[node] = make(chan struct{}, 1)
+		a.turns[node] = make(chan struct{}, max(a.AtOnce, 1))
 	}
 	return a.turns[node]
 }

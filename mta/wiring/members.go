@@ -10,28 +10,46 @@ import (
 	"example.org/mta/cluster/membership"
 )
 
-// operators is the purpose of talks in which one node answers another one's operators.
-var operators = link.Purpose{Name: "answers for operators at other nodes", Since: 3}
-
-// maxAnswer bounds an answer to an operator, in octets.
-const maxAnswer = 16 << 20
-
-// Members has the nodes of a cluster answer each other's operators: handler answers those of another node.
-func Members(m *membership.Membership, handler func(from int) http.Handler) *Nodes {
-	m.OnTalk(operators, func(ctx context.Context, from uint16, talk net.Conn) {
-		asking.Serve(ctx, talk, handler(int(from)))
-	})
-	return &Nodes{m, asking.Asker{Open: m.Talk, Purpose: operators, Most: maxAnswer}}
-}
-
-// Nodes are the nodes of a cluster; it implements api.Members.
+// Nodes are the nodes of a cluster. It implements api.Members, and submitted.Nodes.
 type Nodes struct {
 	part *membership.Membership
-	ask  asking.Asker
+	ask  *asking.Asker
+}
+
+// Operators has the nodes of a cluster answer each other's operators: handler answers those of another node.
+func Operators(m *membership.Membership, handler func(from int) http.Handler) *Nodes {
+	return nodes(m, &asking.Asker{Most: 16 << 20,
+		Purpose: link.Purpose{Name: "answers for operators at other nodes", Since: 3}}, handler)
+}
+
+// Clients has the nodes of a cluster answer each other's clients by a handler.
+func Clients(m *membership.Membership, handler http.Handler) *Nodes {
+	return nodes(m, &asking.Asker{Most: 4 << 20, AtOnce: 4,
+		Purpose: link.Purpose{Name: "answers for clients of other nodes", Since: 3}},
+		func(int) http.Handler { return handler })
+}
+
+func nodes(m *membership.Membership, ask *asking.Asker, handler func(from int) http.Handler) *Nodes {
+	n := &Nodes{m, ask}
+	n.ask.Open = m.Talk
+	m.OnTalk(ask.Purpose, func(ctx context.Context, from uint16, talk net.Conn) {
+		asking.Serve(ctx, talk, handler(int(from)))
+	})
+	return n
 }
 
 // Self is the number of this node.
 func (n *Nodes) Self() int { return int(n.part.Status().Number) }
+
+// Others are the numbers of the other members.
+func (n *Nodes) Others() (all []int) {
+	for _, m := range n.part.Status().Members {
+		if !m.Forgotten && !n.part.Own(m.Number) {
+			all = append(all, int(m.Number))
+		}
+	}
+	return all
+}
 
 // Ask has another node answer a request.
 func (n *Nodes) Ask(ctx context.Context, node int, r *http.Request) (*http.Response, error) {

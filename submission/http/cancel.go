@@ -2,6 +2,7 @@ package http
 
 import (
 	"net/http"
+	"slices"
 
 	"example.org/mta/internal/envelope"
 	"example.org/mta/submission/request"
@@ -25,6 +26,28 @@ type Cancelled struct {
 	Recipients []CancelledRecipient
 	// MovedTo are the relays and archives to which mail of the tenant was moved lately, which is not cancelled.
 	MovedTo []string
+	// Unanswered are the nodes of the cluster that have not answered: there, nothing may be cancelled.
+	Unanswered []int
+}
+
+// Join adds what became of a single message at another relay: that counts for recipients that were moved.
+func (c *Cancelled) Join(other Cancelled) {
+	for _, r := range other.Recipients {
+		same := func(mine CancelledRecipient) bool { return mine.Address == r.Address }
+		if i := slices.IndexFunc(c.Recipients, same); i < 0 {
+			c.Recipients = append(c.Recipients, r)
+		} else if c.Recipients[i].Status == Moved {
+			c.Recipients[i] = r
+		}
+	}
+	c.Cancelled, c.TooLate = 0, 0
+	for i := range c.Recipients {
+		if c.Recipients[i].Status == Canceled {
+			c.Cancelled++
+		} else {
+			c.TooLate++
+		}
+	}
 }
 
 // CancelledRecipient is the outcome for a recipient.
@@ -41,6 +64,8 @@ type CancelledRecipient struct {
 type messageCancelled struct {
 	ID         string               `json:"id"`
 	Recipients []CancelledRecipient `json:"recipients"`
+	// the numbers of the cluster's nodes that have not answered, if recipients have moved: send the request again
+	Unanswered []int `json:"unanswered,omitempty"`
 }
 
 // messagesCancelled is the answer to the cancelling of several messages.
@@ -52,6 +77,8 @@ type messagesCancelled struct {
 	// relays and archives to which an operator has moved mail of the tenant within the last 30 days, which this
 	// request does not reach: send it to them, too
 	MovedTo []string `json:"moved_to,omitempty"`
+	// the numbers of the cluster's nodes that have not answered: send the request again
+	Unanswered []int `json:"unanswered,omitempty"`
 }
 
 // cancelMessage cancels what is left of a message. It is done, 200, if anything was or had been; with nothing but
@@ -72,9 +99,12 @@ func (s *Server) cancelMessage(c *Call) error {
 			"it is too late: for each recipient an attempt is under way, or the message has arrived, was given up or "+
 				"has moved to another relay, by which it can be cancelled under its id there")
 		p.Extra = map[string]any{"id": id.String(), "recipients": done.Recipients}
+		if len(done.Unanswered) > 0 {
+			p.Extra["unanswered"] = done.Unanswered
+		}
 		return p
 	}
-	return c.JSON(http.StatusOK, messageCancelled{id.String(), done.Recipients})
+	return c.JSON(http.StatusOK, messageCancelled{id.String(), done.Recipients, done.Unanswered})
 }
 
 // cancelMessages cancels what a campaign, a tag or an Idempotency-Key has in the queue.

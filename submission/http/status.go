@@ -4,11 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/legible"
 	"example.org/mta/submission/auth"
 	"example.org/mta/submission/request"
 )
@@ -39,6 +42,14 @@ var (
 	// ErrTooMuch is returned when a search would have to look through more than it may.
 	ErrTooMuch = errors.New("too much to look through")
 )
+
+// Unanswered is returned for a message that no node of the cluster knows, by the numbers of those that have not
+// answered.
+type Unanswered []int
+
+func (u Unanswered) Error() string {
+	return fmt.Sprintf("no answer of %s %s", legible.Plural(len(u), "node"), strings.Trim(fmt.Sprint([]int(u)), "[]"))
+}
 
 // Message is a message that was accepted.
 type Message struct {
@@ -183,12 +194,17 @@ func (c *Call) messageID() (envelope.ID, error) {
 
 // MessageTrouble makes the answer of an error of Messages. Unknown ids and those of other tenants look the same.
 func (c *Call) MessageTrouble(err error) error {
+	var unanswered Unanswered
 	switch {
+	case errors.As(err, &unanswered):
+		return &Problem{Status: http.StatusServiceUnavailable, RetryAfter: shortPause,
+			Detail: "not all nodes of the cluster have answered, and the others have no such message: try again",
+			Extra:  map[string]any{"unanswered": []int(unanswered)}, Cause: err}
 	case errors.Is(err, ErrNoMessage):
 		return Problemf(http.StatusNotFound, "there is no such message, or the relay has no record of it any more")
 	case errors.Is(err, ErrTwo):
-		return Problemf(http.StatusConflict, "this relay and the one from which a message was moved here have both "+
-			"given this id: cancel the message by its id here, which the list of messages has")
+		return Problemf(http.StatusConflict, "two relays have both given this id: cancel the message "+
+			"by its id at the relay that has it now, which the list of messages there has")
 	case errors.Is(err, ErrReleased):
 		return Problemf(http.StatusConflict,
 			"the message is not scheduled, or was released already: its time can't be changed")

@@ -23,6 +23,8 @@ func (s someMessages) Get(_ context.Context, tenant string, id envelope.ID) (Mes
 		return Message{}, ErrBusy
 	case "00000000000c0":
 		return Message{}, ErrTooMuch
+	case "00000000000e0":
+		return Message{}, Unanswered{2, 3}
 	case "00000000000d0":
 		return Message{}, errors.New("secret of the disk")
 	}
@@ -100,6 +102,8 @@ func TestStatusAndCancel(t *testing.T) {
 		{"GET", path + "/00000000000b0", "good", "", 503, "searches"},
 		{"GET", path + "/00000000000c0", "good", "", 503, "too much to look through"},
 		{"GET", path + "/00000000000d0", "good", "", 503, "try again"},
+		{"GET", path + "/00000000000e0", "good", "", 503, `"unanswered":[2,3]`},
+		{"POST", path + "/00000000000e0/cancel", "good", "", 503, `"unanswered":[2,3]`},
 		{"GET", path + "?campaign=none", "good", "", 200, `{"messages":[]}`},
 		{"GET", path + "?campaign=c&cursor=" + sends, "good", "", 200, `"next":"0000000000020"`},
 		{"GET", path + "?campaign=much", "good", "", 400, "narrow it"},

@@ -1,0 +1,278 @@
+package submitted
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	nethttp "net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"example.org/mta/internal/envelope"
+	"example.org/mta/submission/http"
+)
+
+// desk is the mail of tenant acme at a node, by all ids that the node knows it by.
+type desk struct {
+	http.Messages
+	known map[envelope.ID]*http.Message
+	ids   map[string][]envelope.ID // by campaign, or key
+	moved []string
+	fails error
+
+	mu    sync.Mutex
+	asked int
+}
+
+func (d *desk) look(tenant string, id envelope.ID) (*http.Message, error) {
+	d.mu.Lock()
+	d.asked++
+	d.mu.Unlock()
+	if d.fails != nil {
+		return nil, d.fails
+	}
+	if m := d.known[id]; m != nil && tenant == "acme" {
+		return m, nil
+	}
+	return nil, http.ErrNoMessage
+}
+
+func (d *desk) Get(_ context.Context, tenant string, id envelope.ID) (http.Message, error) {
+	m, err := d.look(tenant, id)
+	if err != nil {
+		return http.Message{}, err
+	}
+	return *m, nil
+}
+
+func (d *desk) Cancel(_ context.Context, tenant string, what http.Cancel) (done http.Cancelled, err error) {
+	ids := []envelope.ID{what.ID}
+	if what.ID == 0 {
+		if ids = d.ids[what.Campaign+what.IdempotencyKey]; what.IdempotencyKey != "" && ids == nil {
+			return done, http.ErrNoMessage
+		}
+		done.MovedTo = d.moved
+	}
+	for _, id := range ids {
+		m, err := d.look(tenant, id)
+		if err != nil {
+			return done, err
+		}
+		for i := range m.Recipients {
+			r := &m.Recipients[i]
+			if r.Status == http.Queued || r.Status == http.Canceled {
+				r.Status = http.Canceled
+				done.Cancelled++
+			} else {
+				done.TooLate++
+			}
+			if what.ID != 0 || r.Status != http.Canceled {
+				done.Recipients = append(done.Recipients, http.CancelledRecipient{Address: r.Address, Status: r.Status})
+			}
+		}
+	}
+	return done, nil
+}
+
+func (d *desk) Move(_ context.Context, tenant string, id envelope.ID, at time.Time) error {
+	m, err := d.look(tenant, id)
+	switch {
+	case err != nil:
+		return err
+	case m.ID != id.String():
+		return http.ErrNoMessage
+	case hasMoved(m):
+		return http.ErrReleased
+	}
+	m.SendAt = at
+	return nil
+}
+
+// web is the nodes of a cluster, by their numbers.
+type web map[int]*desk
+
+// from is what node 1 answers its tenants.
+func (w web) from(t *testing.T) *Everywhere {
+	all := make(map[int]*Everywhere)
+	for n, d := range w {
+		all[n] = &Everywhere{Messages: d, Name: fmt.Sprint("node", n), Nodes: joined{n, all}, Now: time.Now}
+	}
+	t.Cleanup(func() { delete(all, 0) })
+	return all[1]
+}
+
+type joined struct {
+	self int
+	all  map[int]*Everywhere
+}
+
+func (j joined) Others() []int {
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(j.all)), func(n int) bool { return n == j.self })
+}
+
+func (j joined) Ask(_ context.Context, node int, r *nethttp.Request) (*nethttp.Response, error) {
+	if j.all[node].Messages.(*desk).fails != nil {
+		return nil, j.all[node].Messages.(*desk).fails
+	}
+	w := httptest.NewRecorder()
+	j.all[node].ServeHTTP(w, r)
+	return w.Result(), nil
+}
+
+func mail(id envelope.ID, recipients ...string) *http.Message {
+	m := &http.Message{ID: id.String(), From: "ann@acme.example"}
+	for _, r := range recipients {
+		address, status, _ := strings.Cut(r, "=")
+		m.Recipients = append(m.Recipients, http.MessageRecipient{Address: address, Status: http.MessageStatus(status)})
+	}
+	m.Summarise()
+	return m
+}
+
+var errGone = errors.New("no answer within 5s")
+
+// TestMailOfAnyNode: a message is found, cancelled and given another time wherever it is.
+func TestMailOfAnyNode(t *testing.T) {
+	w := web{1: {}, 2: {}, 3: {known: map[envelope.ID]*http.Message{7: mail(7, "a=queued", "b=delivered")}}}
+	e := w.from(t)
+	if m, err := e.Get(t.Context(), "acme", 7); err != nil || m.ID != envelope.ID(7).String() || len(m.Recipients) != 2 {
+		t.Errorf("%+v, %v", m, err)
+	}
+	at := time.Now().Add(time.Hour)
+	if err := e.Move(t.Context(), "acme", 7, at); err != nil || !w[3].known[7].SendAt.Equal(at) {
+		t.Error(err)
+	}
+	if done, err := e.Cancel(t.Context(), "acme", http.Cancel{ID: 7}); err != nil || done.Cancelled != 1 || done.TooLate != 1 || w[3].known[7].Recipients[0].Status != http.Canceled {
+		t.Errorf("%+v, %v", done, err)
+	}
+	for _, tenant := range []string{"other", ""} {
+		if _, err := e.Get(t.Context(), tenant, 7); !errors.Is(err, http.ErrNoMessage) {
+			t.Error(err)
+		}
+		if _, err := e.Cancel(t.Context(), tenant, http.Cancel{ID: 7}); !errors.Is(err, http.ErrNoMessage) {
+			t.Error(err)
+		}
+	}
+	if err := e.Move(t.Context(), "acme", 8, at); !errors.Is(err, http.ErrNoMessage) {
+		t.Error(err)
+	}
+	w[2].fails = errGone
+	if _, err := e.Get(t.Context(), "acme", 7); err != nil {
+		t.Error(err)
+	}
+	var without http.Unanswered
+	if _, err := e.Get(t.Context(), "acme", 8); !errors.As(err, &without) || fmt.Sprint([]int(without)) != "[2]" {
+		t.Error(err)
+	}
+	if _, err := e.Cancel(t.Context(), "acme", http.Cancel{ID: 8}); !errors.As(err, &without) {
+		t.Error(err)
+	}
+	w[3].fails = http.ErrBusy // it answers, and not this
+	if _, err := e.Get(t.Context(), "acme", 7); !errors.As(err, &without) || len(without) != 2 {
+		t.Error(err)
+	}
+}
+
+// TestMailThatMovedTwice: the old ids of mail that has moved from node 1 to 2 and to 3 show and cancel it, each
+// recipient where it is, at whichever node.
+func TestMailThatMovedTwice(t *testing.T) {
+	for _, at := range [][3]int{{1, 2, 3}, {2, 3, 1}, {3, 1, 2}} { // the nodes of the mail's way
+		for id := envelope.ID(101); id <= 103; id++ {
+			w := web{1: {}, 2: {}, 3: {}}
+			first, second, third := mail(101, "a=delivered", "b=moved", "c=moved"), mail(102, "b=bounced", "c=moved"), mail(103, "c=queued")
+			w[at[0]].known = map[envelope.ID]*http.Message{101: first}
+			w[at[1]].known = map[envelope.ID]*http.Message{101: second, 102: second}
+			w[at[2]].known = map[envelope.ID]*http.Message{102: third, 103: third}
+			e := w.from(t)
+			m, err := e.Get(t.Context(), "acme", id)
+			if last := m.Recipients[len(m.Recipients)-1]; err != nil || last.Status != http.Queued || id == 101 && (len(m.Recipients) != 3 || m.Recipients[0].Status != http.Delivered || m.Recipients[1].Status != http.Bounced) {
+				t.Errorf("by %v: %+v, %v", at, m, err)
+			}
+			later := time.Now().Add(time.Hour)
+			if err := e.Move(t.Context(), "acme", id, later); err != nil || !third.SendAt.Equal(later) {
+				t.Errorf("by %v: %v is moved to %v, %v", at, id, third.SendAt, err)
+			}
+			done, err := e.Cancel(t.Context(), "acme", http.Cancel{ID: id})
+			if err != nil || done.Cancelled != 1 || third.Recipients[0].Status != http.Canceled {
+				t.Errorf("by %v: %+v, %v", at, done, err)
+			}
+		}
+	}
+}
+
+// TestTwoOfOneID: mail of which nobody knows which is meant is not cancelled.
+func TestTwoOfOneID(t *testing.T) {
+	w := web{1: {}, 2: {known: map[envelope.ID]*http.Message{7: mail(7, "a=queued")}}, 3: {known: map[envelope.ID]*http.Message{7: mail(7, "b=queued")}}}
+	e := w.from(t)
+	if _, err := e.Cancel(t.Context(), "acme", http.Cancel{ID: 7}); !errors.Is(err, http.ErrTwo) {
+		t.Error(err)
+	}
+	if err := e.Move(t.Context(), "acme", 7, time.Now()); !errors.Is(err, http.ErrTwo) {
+		t.Error(err)
+	}
+	if w[2].known[7].Status != http.Queued || w[2].known[7].Recipients[0].Status != http.Queued || w[3].known[7].Recipients[0].Status != http.Queued {
+		t.Error("one is cancelled")
+	}
+}
+
+// TestCancelsReachAllNodes: what they have done is added up, and those without an answer are named.
+func TestCancelsReachAllNodes(t *testing.T) {
+	w := web{
+		1: {known: map[envelope.ID]*http.Message{1: mail(1, "a=queued")}, ids: map[string][]envelope.ID{"spring": {1}}, moved: []string{"node2", "elsewhere"}},
+		2: {known: map[envelope.ID]*http.Message{2: mail(2, "b=queued", "c=sending")}, ids: map[string][]envelope.ID{"spring": {2}, "order-17": {2}}, moved: []string{"node1", "archive"}},
+		3: {},
+	}
+	e := w.from(t)
+	done, err := e.Cancel(t.Context(), "acme", http.Cancel{Campaign: "spring"})
+	if err != nil || done.Cancelled != 2 || done.TooLate != 1 || len(done.Recipients) != 1 || fmt.Sprint(done.MovedTo) != "[archive elsewhere]" || done.Unanswered != nil {
+		t.Errorf("%+v, %v", done, err)
+	}
+	if done, err := e.Cancel(t.Context(), "acme", http.Cancel{IdempotencyKey: "order-17"}); err != nil || done.Cancelled != 1 {
+		t.Errorf("%+v, %v", done, err)
+	}
+	if _, err := e.Cancel(t.Context(), "acme", http.Cancel{IdempotencyKey: "order-18"}); !errors.Is(err, http.ErrNoMessage) {
+		t.Error(err)
+	}
+	w[3].fails = errGone
+	if done, err := e.Cancel(t.Context(), "acme", http.Cancel{Campaign: "spring"}); err != nil || done.Cancelled != 2 || fmt.Sprint(done.Unanswered) != "[3]" {
+		t.Errorf("%+v, %v", done, err)
+	}
+	if _, err := e.Cancel(t.Context(), "acme", http.Cancel{IdempotencyKey: "order-18"}); !errors.As(err, new(http.Unanswered)) {
+		t.Error(err)
+	}
+}
+
+// TestQuestionsAreBounded: an unknown id costs one round, a forwarded question none, and a tenant that asks for more than
+// the rate is answered without the others.
+func TestQuestionsAreBounded(t *testing.T) {
+	w := web{1: {}, 2: {}, 3: {}}
+	e := w.from(t)
+	if _, err := e.Get(t.Context(), "acme", 7); !errors.Is(err, http.ErrNoMessage) || w[1].asked != 1 || w[2].asked != 1 || w[3].asked != 1 {
+		t.Errorf("%v; asked %d, %d and %d times", err, w[1].asked, w[2].asked, w[3].asked)
+	}
+	busy := 0
+	for range 200 {
+		if _, err := e.Get(t.Context(), "acme", 7); errors.Is(err, http.ErrBusy) {
+			busy++
+		}
+	}
+	if busy < 100 || w[2].asked != w[1].asked-busy {
+		t.Errorf("%d of 200 are refused; node 2 was asked %d times", busy, w[2].asked)
+	}
+	if _, err := e.Get(t.Context(), "other", 7); !errors.Is(err, http.ErrNoMessage) {
+		t.Errorf("another tenant: %v", err)
+	}
+	for _, body := range []string{"", "{", `{"Do":"drop"}`, `{"Do":"get","Tenant":"acme","ID":-1}`, `{"Tenant":"` + strings.Repeat("x", 100<<10) + `"}`} {
+		r := httptest.NewRequest("POST", "/", strings.NewReader(body))
+		rec := httptest.NewRecorder()
+		e.ServeHTTP(rec, r)
+		if rec.Code == 200 && !strings.Contains(rec.Body.String(), "no answer to") {
+			t.Errorf("%.40s: %d %s", body, rec.Code, rec.Body)
+		}
+	}
+}
