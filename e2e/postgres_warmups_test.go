@@ -30,22 +30,27 @@ func TestPostgresIsAStoreOfWarmups(t *testing.T) {
 	t.Parallel()
 	primary, standby := newPair(t)
 	now := primary
-	storetest.Run(t, storetest.Subject{
-		Open: func(t *testing.T) warmup.Store {
-			primary.schema(t)
-			return warmups(t, primary.dsn("mta", "postgres"))
-		},
-		Reopen: func(t *testing.T, _ warmup.Store) warmup.Store {
-			primary.now.kill()
-			standby.ask(t, "SELECT pg_promote(true)")
-			now = standby
-			standby.advance(t, -time.Hour)
-			w := warmups(t, both(primary, standby))
-			claimIP(t, w, "b") // from here on time goes on
-			return w
-		},
-		Pass: func(d time.Duration) { now.advance(t, d) },
-	})
+	by := func(dsn string) storetest.Subject {
+		return storetest.Subject{
+			Open: func(t *testing.T) warmup.Store {
+				primary.schema(t)
+				return warmups(t, dsn)
+			},
+			Pass: func(d time.Duration) { now.advance(t, d) },
+		}
+	}
+	t.Run("by PgBouncer", func(t *testing.T) { storetest.Run(t, by(newBouncer(t, primary))) })
+	directly := by(primary.dsn("mta", "postgres"))
+	directly.Reopen = func(t *testing.T, _ warmup.Store) warmup.Store {
+		primary.now.kill()
+		standby.ask(t, "SELECT pg_promote(true)")
+		now = standby
+		standby.advance(t, -time.Hour)
+		w := warmups(t, both(primary, standby))
+		claimIP(t, w, "b") // from here on time goes on
+		return w
+	}
+	storetest.Run(t, directly)
 }
 
 // claimIP claims the warm-up "ip".
