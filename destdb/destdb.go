@@ -133,7 +133,7 @@ func (db *DB) collectHost(h *Host, now time.Time, keep func(*Path) bool) {
 
 func (db *DB) collectSite(s *Site, now time.Time) {
 	s.Actions = slices.DeleteFunc(s.Actions, func(a Action) bool { return now.Sub(a.End) >= db.lifetimes.Closed })
-	if s.live == 0 && now.Sub(s.used) >= db.lifetimes.Facts {
+	if s.live == 0 && len(s.Actions) == 0 && now.Sub(s.used) >= db.lifetimes.Facts {
 		db.dropSite(s)
 	}
 }

@@ -362,3 +362,19 @@ func TestHeard(t *testing.T) {
 		t.Error("want the host forgotten that was only heard of")
 	}
 }
+
+// TestASuspendedSiteIsNotForgotten, however long nothing is sent to it.
+func TestASuspendedSiteIsNotForgotten(t *testing.T) {
+	db := New(Lifetimes{})
+	s, end := db.Site("site"), t0.Add(30*24*time.Hour)
+	s.Actions = []Action{{What: "suspended", Begin: t0, End: end}}
+	db.Touched(s, t0)
+	for now := t0; now.Before(end); now = now.Add(time.Hour) {
+		if db.Collect(now, nil); len(db.Site("site").Actions) != 1 {
+			t.Fatalf("it is forgotten after %v", now.Sub(t0))
+		}
+	}
+	if db.Collect(end.Add(time.Hour), nil); len(db.sites) != 0 {
+		t.Error("it is known for ever")
+	}
+}
