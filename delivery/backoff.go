@@ -11,6 +11,7 @@ import (
 	"example.org/mta/destdb"
 	"example.org/mta/internal/gcra"
 	"example.org/mta/internal/reply"
+	"example.org/mta/internal/route"
 )
 
 // Rule says what a reply leads to besides its own recipient's fate. The first rule that matches
@@ -233,12 +234,7 @@ func (s *Scheduler) SuspendHosts(hosts []netip.AddrPort, source, reason string, 
 			n++
 		}
 	}
-	for c := range s.conns {
-		if c.session != nil && c.rec.Path.Suspension(now) != nil {
-			c.retire()
-		}
-	}
-	s.runLanes(now)
+	s.heedSuspensions(now)
 	return n
 }
 
@@ -289,4 +285,63 @@ func (s *Scheduler) Resume(site string) int {
 		}
 	}
 	return n
+}
+
+// Order is what an operator has ordered at another relay: the suspension of a site or a host.
+type Order struct {
+	Site         string
+	Host         route.Host // instead of a site
+	Source       string     // "": from any
+	End          bool       // the suspension ends
+	Reason       string
+	Begin, Until time.Time
+}
+
+// in returns actions with what was ordered in place of operators' suspensions for the same source. An end is of all.
+func (o *Order) in(actions []destdb.Action, now time.Time) []destdb.Action {
+	a := destdb.Action{What: suspended, Source: o.Source, Reason: o.Reason, Begin: o.Begin, End: o.Until}
+	next := make([]destdb.Action, 0, len(actions)+1)
+	for _, x := range actions {
+		if x.What == suspended && x.Source == o.Source && now.Before(x.End) && (o.End || x.Waits == a.Waits) {
+			x.End = now
+		}
+		next = append(next, x)
+	}
+	if o.End {
+		return next
+	}
+	return append(next, a)
+}
+
+// Order carries out orders of other relays.
+func (s *Scheduler) Order(orders []Order) {
+	now := s.cfg.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range orders {
+		o := &orders[i]
+		if !o.Host.Addr.IsValid() {
+			at := s.db.Site(o.Site)
+			at.Actions = o.in(at.Actions, now)
+			s.db.Touched(at, now)
+			continue
+		}
+		h := s.db.Known(o.Host.Addr)
+		if h == nil {
+			h = s.db.Host(o.Host.Addr, o.Host.Name)
+		}
+		h.Suspensions = o.in(h.Suspensions, now)
+		s.db.Taught(h, now)
+	}
+	s.heedSuspensions(now)
+}
+
+// heedSuspensions ends connections to hosts that are suspended, and looks at all that waits anew.
+func (s *Scheduler) heedSuspensions(now time.Time) {
+	for c := range s.conns {
+		if c.session != nil && c.rec.Path.Suspension(now) != nil {
+			c.retire()
+		}
+	}
+	s.runLanes(now)
 }

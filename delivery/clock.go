@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"time"
 
@@ -228,5 +229,38 @@ func (s *Scheduler) watch(c *connection, now time.Time) {
 		s.cfg.Log.Warn("connection is stuck and is cut", "host", c.host.String(), "session", c.id,
 			"backlog", c.rec.Backlog)
 		c.session.Close()
+	}
+}
+
+// saveAtOnce bounds a batch: it is copied with the lock held.
+const saveAtOnce = 1000
+
+// Flush writes all that has changed.
+func (s *Scheduler) Flush() error { return s.save(true) }
+
+// save writes a batch of what has changed, or all of it. What fails is tried again with the next.
+func (s *Scheduler) save(all bool) error {
+	if s.cfg.Store == nil {
+		return nil
+	}
+	s.saving.Lock()
+	defer s.saving.Unlock()
+	for {
+		s.mu.Lock()
+		batch := s.db.Changed(saveAtOnce)
+		s.mu.Unlock()
+		if len(batch) == 0 {
+			return nil
+		}
+		if err := s.cfg.Store.Save(batch); err != nil {
+			s.cfg.Log.Warn("saving what is known of destinations", "error", err)
+			s.mu.Lock()
+			s.db.Again(batch)
+			s.mu.Unlock()
+			return fmt.Errorf("saving what is known of destinations: %w", err)
+		}
+		if !all {
+			return nil
+		}
 	}
 }

@@ -29,3 +29,34 @@ func TestMailThatWaitsForASilentHost(t *testing.T) {
 		w.end()
 	})
 }
+
+// TestOrdersOfOtherRelays hold mail back, and let it go, at once.
+func TestOrdersOfOtherRelays(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		w := newWorld(t, nil)
+		h, now := w.host("mx.example", sink.Config{}), time.Now()
+		order := func(o Order) {
+			o.Reason, o.Begin, o.Until = "theirs", now, now.Add(time.Hour)
+			w.s.Order([]Order{o})
+		}
+		w.send(routeTo("a", tier(h)), 1)
+		if n := delivered(w.settled()); n != 1 {
+			t.Errorf("%d messages are delivered", n)
+		}
+		order(Order{Host: h.Host})
+		if w.count(); w.live() != 0 {
+			t.Error("a connection to a suspended host stays open")
+		}
+		order(Order{Host: h.Host, End: true})
+		order(Order{Site: "a"})
+		w.send(routeTo("a", tier(h)), 1)
+		if n := w.count(); n != 1 {
+			t.Errorf("%d results while the site is suspended", n)
+		}
+		order(Order{Site: "a", End: true})
+		if n := delivered(w.settled()); n != 2 {
+			t.Errorf("%d messages are delivered; %s", n, w.picture())
+		}
+		w.end()
+	})
+}

@@ -129,8 +129,8 @@ type Scheduler struct {
 	dialing  context.Context // ends with Close
 	stop     context.CancelFunc
 	waker
-	stopped chan struct{}  // closed when the clock has ended
-	opened  sync.WaitGroup // connections, from the dial to the end, and recalls when the scheduler stops
+	saving sync.Mutex     // one batch at a time is written, so that none is older than what is there
+	opened sync.WaitGroup // connections, from the dial to the end, and recalls when the scheduler stops
 
 	// mu guards all that follows, and what hangs from it: lanes, budgets, connections, the picture.
 	// It is never held while a connection is read or written, or while Done is called.
@@ -164,6 +164,7 @@ type Scheduler struct {
 type waker struct {
 	wake    chan struct{} // something is due sooner, or finished
 	changed atomic.Bool   // what this relay may use of divided limits
+	stopped chan struct{} // closed when the clock has ended
 }
 
 // tallies are counts by name.
@@ -191,8 +192,7 @@ func New(cfg Config) *Scheduler {
 	cfg = cfg.withDefaults()
 	s := &Scheduler{
 		cfg:      cfg,
-		waker:    waker{wake: make(chan struct{}, 1)},
-		stopped:  make(chan struct{}),
+		waker:    waker{wake: make(chan struct{}, 1), stopped: make(chan struct{})},
 		db:       cfg.DB,
 		lanes:    make(map[laneKey]*lane),
 		bySite:   make(map[string][]*lane),

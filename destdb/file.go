@@ -115,6 +115,9 @@ func (s *File) Save(records []Record) error {
 	return nil
 }
 
+// Damage returns what was wrong with the file when it was opened; nil when nothing was.
+func (s *File) Damage() error { return s.file.Damage() }
+
 // Backup returns the file's content at one instant, and its size in octets.
 func (s *File) Backup() (io.ReadCloser, int64, error) { return s.file.Backup() }
 

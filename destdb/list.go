@@ -120,6 +120,7 @@ func (s *Site) info() SiteInfo {
 type Suspension struct {
 	Site string
 	Host netip.AddrPort
+	Name string // of the host
 	Action
 }
 
@@ -143,7 +144,7 @@ func (db *DB) HostActions(after HostKey, n int) (list []Suspension, last HostKey
 	hosts := db.hostsInOrder.after(after, n)
 	for _, h := range hosts {
 		for _, a := range h.Suspensions {
-			list = append(list, Suspension{Host: h.Addr, Action: a})
+			list = append(list, Suspension{Host: h.Addr, Name: h.Name, Action: a})
 		}
 	}
 	if len(hosts) == n {

@@ -123,6 +123,23 @@ tenant "acme" {
 	holder(b, false)
 	holder(a, false)
 
+	suspended := func(r *relay, want bool) {
+		t.Helper()
+		known(fmt.Sprintf("a suspension (%v)", want), func() error {
+			if out := r.mta(t, "sites", "list", "--suspended"); strings.Contains(out, "mx.big.example") != want {
+				return fmt.Errorf("mta sites prints %s; want it suspended: %v", out, want)
+			}
+			return nil
+		})
+	}
+	out, err = mta([]string{"MTA_CONFIG=" + a.config}, "sites", "suspend", "mx.big.example", "--for", "1h")
+	if want := "node 3 of the cluster: the change is not known there yet"; err != nil || !strings.Contains(out, want) {
+		t.Errorf("mta sites suspend prints %s, %v; want %q", out, err, want)
+	}
+	suspended(b, true)
+	b.mta(t, "sites", "resume", "mx.big.example")
+	suspended(a, false)
+
 	paused := func(r *relay, want bool) {
 		t.Helper()
 		known(fmt.Sprintf("a pause (%v)", want), func() error {

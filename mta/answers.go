@@ -32,9 +32,10 @@ func (r *operators) answers() api.Config {
 	return api.Config{
 		Queue: &r.queued, Warmups: r.warmups,
 		Destinations: &sites.Sites{
-			Policy: r.policy.Load, Now: r.now, Queue: r.queue, Delivery: r.delivery, Router: r.router, Tally: r.tally,
-			Messages: &r.queued, Suppressed: r.suppressedSince, TLSA: r.tls.Records(), STS: r.tls.Policies,
-			Missing: r.sources.Missing, Weights: r.weights, Files: r.files,
+			Policy: r.policy.Load, Now: r.now, Queue: r.queue, Delivery: r.suspensions, Router: r.router,
+			Tally: r.tally, Messages: &r.queued, Suppressed: r.suppressedSince, TLSA: r.tls.Records(),
+			STS: r.tls.Policies, Missing: r.sources.Missing, Weights: r.weights, Files: r.files,
+			Behind: func(ctx context.Context) string { return r.known.Behind(ctx, "suspension") },
 		},
 		Moves: &r.moves,
 		Blocks: blocks.Blocks{

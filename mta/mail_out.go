@@ -2,6 +2,7 @@ package mta
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -11,6 +12,7 @@ import (
 	"example.org/mta/delivery"
 	"example.org/mta/delivery/blackhole"
 	"example.org/mta/delivery/outages"
+	"example.org/mta/delivery/suspensions"
 	"example.org/mta/delivery/tlspolicy/tlsrpt"
 	"example.org/mta/destdb"
 	"example.org/mta/dispatch"
@@ -42,6 +44,7 @@ type mailOut struct {
 	tls         *tlsout.TLS
 	rules       *rules.Rules
 	outages     *outages.Store
+	suspensions *suspensions.Shared
 	tracer      *connections.Tracer
 	delivery    *delivery.Scheduler
 	dispatcher  *dispatch.Dispatcher
@@ -167,7 +170,9 @@ func (r *mailOut) openDelivery(cfg *config.Config, undo *undoer) error {
 	})
 	r.warm.Serve(r.dispatcher)
 	r.outages.Join(r.delivery)
-	return r.known.Add("host", r.outages, false)
+	r.suspensions = &suspensions.Shared{Scheduler: r.delivery, Note: r.known.Of("suspension")}
+	return errors.Join(r.known.Add("host", r.outages, false),
+		r.known.Add("suspension", r.suspensions, r.destinations.Damage() != nil))
 }
 
 // useParts has delivery use what this relay may use of limits now. More or fewer members have other parts of those that

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"example.org/mta/delivery"
+	"example.org/mta/delivery/suspensions"
 	"example.org/mta/destdb"
 	"example.org/mta/internal/bubble"
 	"example.org/mta/operator/api"
@@ -16,7 +17,7 @@ import (
 )
 
 // knowing makes a scheduler that knows n sites, and of each a host with two ports.
-func knowing(tb testing.TB, n int) *delivery.Scheduler {
+func knowing(tb testing.TB, n int) *suspensions.Shared {
 	db := destdb.New(destdb.Lifetimes{})
 	for i := range n {
 		name := fmt.Sprintf("mx.site%06d.example", i)
@@ -29,7 +30,7 @@ func knowing(tb testing.TB, n int) *delivery.Scheduler {
 	}
 	s := delivery.New(delivery.Config{DB: db, Source: func(string) (delivery.Source, bool) { return delivery.Source{}, false }})
 	tb.Cleanup(s.Close)
-	return s
+	return &suspensions.Shared{Scheduler: s}
 }
 
 // However it is asked for, each that is meant comes once and in order: a listing of everything is

@@ -45,6 +45,8 @@ type Sites struct {
 	Missing    func(source string) bool // whether this machine lacks the source's address
 	Weights    *weights.Weights
 	Files      int // that the process may have open
+	// Behind waits for the other nodes of a cluster, and returns which don't know of a suspension yet; "": all do.
+	Behind func(context.Context) string
 }
 
 // Delivery has the sites and hosts that mail went to.
@@ -55,10 +57,10 @@ type Delivery interface {
 	HostsAt(netip.Addr) []destdb.HostInfo
 	Whereabouts(envelope.ID) (delivery.Whereabouts, bool)
 	Forget(hosts []netip.AddrPort) int
-	Suspend(site, source, reason string, until time.Time)
-	Resume(site string) (ended int)
-	SuspendHosts(hosts []netip.AddrPort, source, reason string, until time.Time) int
-	ResumeHosts(hosts []netip.AddrPort) (known, ended int)
+	Suspend(site, source, reason string, until time.Time) error
+	Resume(site string) (ended int, err error)
+	SuspendHosts(hosts []netip.AddrPort, source, reason string, until time.Time) (int, error)
+	ResumeHosts(hosts []netip.AddrPort) (known, ended int, err error)
 }
 
 // Router knows the ways of domains.
@@ -283,7 +285,9 @@ func brokenOf(b *destdb.Broken) *api.Broken {
 }
 
 func (d *Sites) Forget(_ context.Context, f api.Forget) (done api.Forgotten, err error) {
-	done.Hosts, err = d.change(f.Hosts, f.DryRun, d.Delivery.Forget)
+	done.Hosts, err = d.change(f.Hosts, f.DryRun, func(named []netip.AddrPort) (int, error) {
+		return d.Delivery.Forget(named), nil
+	})
 	done.Count = done.Hosts
 	return done, err
 }
@@ -293,10 +297,19 @@ func (d *Sites) SuspendHosts(ctx context.Context, s api.SuspendHosts) (api.Suspe
 		return api.SuspendedHosts{}, err
 	}
 	until := d.Now().Add(time.Duration(s.For))
-	n, err := d.change(s.Hosts, s.DryRun, func(named []netip.AddrPort) int {
+	n, err := d.change(s.Hosts, s.DryRun, func(named []netip.AddrPort) (int, error) {
 		return d.Delivery.SuspendHosts(named, s.Source, reason(ctx, s.Reason), until)
 	})
-	return api.SuspendedHosts{Effect: api.Effect{Count: n}, Hosts: n, Until: until}, err
+	return api.SuspendedHosts{Effect: d.effect(ctx, n, s.DryRun, err), Hosts: n, Until: until}, err
+}
+
+// effect is what a change of suspensions has done.
+func (d *Sites) effect(ctx context.Context, count int, dry bool, err error) api.Effect {
+	done := api.Effect{Count: count}
+	if err == nil && !dry {
+		done.Behind = d.Behind(ctx)
+	}
+	return done
 }
 
 // checkSource returns an error if a source is named that there is not.
@@ -312,27 +325,31 @@ func reason(ctx context.Context, given string) string {
 	return cmp.Or(given, api.ReasonOf(ctx), "by an operator")
 }
 
-func (d *Sites) ResumeHosts(_ context.Context, s api.ResumeHosts) (done api.ResumedHosts, err error) {
+func (d *Sites) ResumeHosts(ctx context.Context, s api.ResumeHosts) (done api.ResumedHosts, err error) {
 	for h := range knownHosts(d.Delivery, s.Hosts, destdb.HostKey{}) {
 		done.Ended += len(actionsOf(h.Suspensions, d.Now()))
 	}
-	done.Hosts, err = d.change(s.Hosts, s.DryRun, func(named []netip.AddrPort) (known int) {
-		known, done.Ended = d.Delivery.ResumeHosts(named)
-		return known
+	done.Hosts, err = d.change(s.Hosts, s.DryRun, func(named []netip.AddrPort) (known int, err error) {
+		known, done.Ended, err = d.Delivery.ResumeHosts(named)
+		return known, err
 	})
-	done.Count = done.Ended
+	done.Effect = d.effect(ctx, done.Ended, s.DryRun, err)
 	return done, err
 }
 
 // change changes the hosts with the given names or addresses, or only counts them. It is an error if there are none.
-func (d *Sites) change(names []string, dry bool, do func([]netip.AddrPort) int) (int, error) {
+func (d *Sites) change(names []string, dry bool, do func([]netip.AddrPort) (int, error)) (int, error) {
 	var named []netip.AddrPort
 	for h := range knownHosts(d.Delivery, names, destdb.HostKey{}) {
 		named = append(named, h.Addr)
 	}
 	n := len(named)
+	var err error
 	if !dry {
-		n = do(named)
+		n, err = do(named)
+	}
+	if err != nil {
+		return n, err
 	}
 	if n == 0 {
 		return 0, api.NotFound("those that are known: mta hosts", "no host is known by the name or address %s",
@@ -351,13 +368,13 @@ func (d *Sites) Suspend(ctx context.Context, s api.Suspend) (api.Suspended, erro
 	}
 	until := d.Now().Add(time.Duration(s.For))
 	if !s.DryRun {
-		d.Delivery.Suspend(name, s.Source, reason(ctx, s.Reason), until)
+		err = d.Delivery.Suspend(name, s.Source, reason(ctx, s.Reason), until)
 	}
 	domains := d.Router.DomainsOf(name)
 	return api.Suspended{
-		Effect: api.Effect{Count: 1}, Site: name, Until: until, Domains: len(domains),
+		Effect: d.effect(ctx, 1, s.DryRun, err), Site: name, Until: until, Domains: len(domains),
 		Some: domains[:min(len(domains), 10)],
-	}, nil
+	}, err
 }
 
 func (d *Sites) Resume(ctx context.Context, s api.Resume) (api.Resumed, error) {
@@ -374,10 +391,10 @@ func (d *Sites) Resume(ctx context.Context, s api.Resume) (api.Resumed, error) {
 			}
 		}
 	} else {
-		done.Ended = d.Delivery.Resume(name)
+		done.Ended, err = d.Delivery.Resume(name)
 	}
-	done.Count = done.Ended
-	return done, nil
+	done.Effect = d.effect(ctx, done.Ended, s.DryRun, err)
+	return done, err
 }
 
 // siteNamed gives the site that is called so, or that a domain of that name has.
