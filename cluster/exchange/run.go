@@ -362,7 +362,7 @@ func (c *Exchange) apply(ctx context.Context, kind string, rows []changes.Row, s
 		return 0, fmt.Errorf("%s: %w", kind, err)
 	}
 	if delete(from, c.me.Node); len(from) > 0 {
-		c.cfg.Log.Info("what other nodes have changed is applied", "kind", kind, "changes", len(values), "nodes",
+		c.cfg.Log.Debug("what other nodes have changed is applied", "kind", kind, "changes", len(values), "nodes",
 			slices.Sorted(maps.Keys(from)))
 	}
 	return bad, nil
