@@ -15,7 +15,8 @@ type Reach struct {
 	Site  string
 	Host  route.Host
 	Stood bool
-	// Again: it stands, and the host had been left alone as one that can't be reached.
+	// Again: it stands, and the host had been left alone as one that can't be reached. It is not one of the
+	// configuration.
 	Again bool
 	// Down is why the host is left alone from now on, and Wait for how long: no connection to it stands, it has not
 	// answered in time or has refused the connection, and it is not one of the configuration. "": none of that is new.
@@ -33,7 +34,7 @@ func (s *Scheduler) reach(c *connection, err error, failed int, now time.Time) {
 	var d *dialError
 	switch {
 	case r.Stood:
-		r.Again = failed > 0
+		r.Again = failed > 0 && !c.route.Configured
 	case !errors.As(err, &d):
 		return
 	case failed == 0 && h.Broken.Failures > 0 && !h.Open() && !c.route.Configured:

@@ -355,6 +355,12 @@ func TestHeard(t *testing.T) {
 	if db.Heard(addr, "", theirs, t0, end); !db.Recovered(addr, true) {
 		t.Error("want what was only heard forgotten")
 	}
+	db.Heard(addr, "", theirs, t0, end)
+	for _, r := range db.Changed(10) {
+		if r.Broken.Failures > 0 {
+			t.Errorf("a restart would have it as its own failure: %+v", r)
+		}
+	}
 	other := netip.MustParseAddrPort("192.0.2.2:25") // that nobody has sent to
 	db.Heard(other, "", theirs, t0, end)
 	db.Collect(end.Add(time.Hour), nil)

@@ -61,6 +61,9 @@ func (db *DB) record(k Key) Record {
 	case k.Source == "":
 		if h := db.Known(k.Addr); h != nil {
 			r.Gone, r.Used, r.Name, r.Facts, r.Broken = false, h.used, h.Name, h.Facts, h.Broken
+			if h.Broken.Heard { // for a minute
+				r.Broken = Broken{}
+			}
 			r.Facts.Extensions = append([]string(nil), h.Facts.Extensions...)
 			r.Actions = append(r.Actions, h.Suspensions...)
 		}

@@ -12,7 +12,8 @@
 //     one without a way there has the others wait again and again.
 //   - A node that fails to reach 30 % of its sites shares no failure, and takes back those of the last minute: its own
 //     network is what fails.
-//   - A node shares 20 hosts a second, each as it is then: the engine has to write them.
+//   - A node shares 20 hosts a second, each as it is then, and none while 200 changes wait: the engine has to write
+//     them, and what comes late is of no use.
 package outages
 
 import (
@@ -21,6 +22,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"sync"
 	"time"
@@ -39,6 +41,7 @@ const (
 	distrust  = time.Hour              // without a connection
 	mostHosts = 10_000                 // of which distrust is remembered
 	longest   = 24 * time.Hour         // a wait
+	tooMany   = 200                    // changes that wait: the engine is away
 )
 
 // Hosts is what delivery knows: see the methods of delivery.Scheduler.
@@ -51,8 +54,10 @@ type Hosts interface {
 type Config struct {
 	Note func(keys []string) (done func(), err error) // see exchange.Exchange
 	Age  func() time.Duration                         // likewise
-	Now  func() time.Time
-	Log  *slog.Logger
+	// Waiting is how many changes wait for the engine.
+	Waiting func() int
+	Now     func() time.Time
+	Log     *slog.Logger
 }
 
 // Store has what a node shares of hosts. It implements changes.Kind, and is safe for concurrent use.
@@ -205,8 +210,8 @@ func (s *Store) share() (more bool) {
 		taken[addr], keys = n, append(keys, addr.String())
 	}
 	s.mu.Unlock()
-	if len(keys) == 0 {
-		return false
+	if len(keys) == 0 || s.cfg.Waiting() > tooMany { // each node finds out by itself then
+		return more
 	}
 	done, err := s.cfg.Note(keys)
 	if err != nil { // each node finds out by itself then
@@ -266,7 +271,10 @@ func (s *Store) Get(_ context.Context, keys []string) (map[string][]byte, error)
 		if err != nil || !is || n.over(now) {
 			continue
 		}
-		v := value{Host: n.host, Up: n.down == ""}
+		v := value{Up: n.down == ""}
+		if plain(n.host) {
+			v.Host = n.host
+		}
 		if !v.Up {
 			v.Down, v.Wait = n.down, max(n.until.Sub(now).Milliseconds(), 1)
 		}
@@ -317,7 +325,8 @@ func (s *Store) Look(key string, text []byte) (rank int, until time.Time, err er
 	return rank, s.cfg.Now().Add(time.Duration(v.Wait) * time.Millisecond), err
 }
 
-// Apply implements changes.Kind. What was down so long ago that its wait may be over is left out.
+// Apply implements changes.Kind. What was down so long ago that its wait may be over is left out, and what was reached
+// over an hour ago.
 func (s *Store) Apply(_ context.Context, values map[string][]byte, stays func(key string) bool) error {
 	var news []delivery.News
 	age := s.cfg.Age()
@@ -333,7 +342,7 @@ func (s *Store) Apply(_ context.Context, values map[string][]byte, stays func(ke
 		if err != nil && text != nil {
 			return err
 		}
-		if err != nil || n.Down != "" && n.Wait <= 0 || s.changes(addr) || stays(key) {
+		if err != nil || n.Down != "" && n.Wait <= 0 || n.Up && age > upFor || s.changes(addr) || stays(key) {
 			continue
 		}
 		news = append(news, n)
@@ -342,16 +351,15 @@ func (s *Store) Apply(_ context.Context, values map[string][]byte, stays func(ke
 	now := s.cfg.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if len(s.distrust) >= mostHosts {
+		maps.DeleteFunc(s.distrust, func(_ netip.AddrPort, until time.Time) bool { return !now.Before(until) })
+	}
 	for _, addr := range again {
-		if len(s.distrust) >= mostHosts {
-			for old, until := range s.distrust {
-				if !now.Before(until) {
-					delete(s.distrust, old)
-				}
-			}
-		}
 		if len(s.distrust) < mostHosts {
 			s.distrust[addr] = now.Add(distrust)
+		}
+		if s.next[addr].down != "" { // it has failed as soon as it was tried again
+			delete(s.next, addr)
 		}
 	}
 	return nil

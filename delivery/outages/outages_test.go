@@ -95,7 +95,8 @@ func within(t *testing.T, nodes int, limits func(node int) delivery.Limits, test
 			if err != nil {
 				t.Fatal(err)
 			}
-			n.outages = outages.New(outages.Config{Note: n.known.Of("host"), Age: n.known.Age, Now: time.Now, Log: log})
+			n.outages = outages.New(outages.Config{Note: n.known.Of("host"), Age: n.known.Age, Waiting: n.known.Waiting,
+				Now: time.Now, Log: log})
 			n.delivery = delivery.New(delivery.Config{
 				Source:  func(name string) (delivery.Source, bool) { return delivery.Source{Name: name, EHLO: "a.example"}, true },
 				Limits:  func(*route.Route, string, string) delivery.Limits { return n.limits },
@@ -644,6 +645,83 @@ func TestWritesAreBounded(t *testing.T) {
 		pass(6 * time.Second)
 		for _, h := range down {
 			b.tried("in the end", h, false, false)
+		}
+	})
+}
+
+// TestWhatComesTooLate is not written down: the engine is away while very many hosts fail.
+func TestWhatComesTooLate(t *testing.T) {
+	within(t, 2, nil, func(w *world) {
+		a := w.nodes[0]
+		a.setCut(true)
+		for i := range 400 {
+			if i%9 == 0 { // else its own network is what fails
+				pass(31 * time.Second)
+			}
+			h := w.host(sink.Config{})
+			w.fail(h, errRefused)
+			a.send(h)
+			pass(300 * time.Millisecond)
+		}
+		if n := a.known.Waiting(); n < 200 || n > 210 {
+			t.Errorf("%d changes wait", n)
+		}
+		a.setCut(false)
+		pass(10 * time.Second)
+		h := w.host(sink.Config{})
+		w.fail(h, errRefused)
+		a.tried("then", h, true, false)
+		if pass(time.Second); len(w.row(h).Value) == 0 {
+			t.Error("nothing is shared any more")
+		}
+	})
+}
+
+// TestOldRecoveries end no wait, and those of smarthosts are not shared.
+func TestOldRecoveries(t *testing.T) {
+	limits := func(int) delivery.Limits {
+		return delivery.Limits{MaxDeliveriesPerConnection: 1, HostRetry: 12 * time.Hour, MaxHostRetry: 12 * time.Hour}
+	}
+	within(t, 2, limits, func(w *world) {
+		a, b := w.nodes[0], w.nodes[1]
+		h := w.host(sink.Config{})
+		again := func() {
+			w.fail(h, errRefused)
+			a.tried("it is down", h, true, false)
+			w.fail(h, errRefused, 1)
+			a.delivery.Hear([]delivery.News{{Host: h.route.Tiers[0][0], Up: true}})
+			a.delivery.Hear([]delivery.News{{Host: h.route.Tiers[0][0], Down: "refused", Wait: time.Second}})
+			pass(2 * time.Second)
+			a.tried("it is up", h, true, true)
+			pass(time.Second)
+		}
+		b.setCut(true)
+		again()
+		pass(5 * time.Hour)
+		w.fail(h, errRefused)
+		b.tried("it is down", h, true, false)
+		b.setCut(false)
+		pass(3 * time.Second)
+		b.tried("it waits for 12 hours", h, false, false)
+		h = w.host(sink.Config{})
+		h.route.Configured = true
+		if again(); len(w.row(h).Value) != 0 {
+			t.Errorf("shared: %s", w.row(h).Value)
+		}
+	})
+}
+
+// TestAHostOfAnyName: a name that can't be shown is left out.
+func TestAHostOfAnyName(t *testing.T) {
+	within(t, 2, nil, func(w *world) {
+		a := w.nodes[0]
+		h := w.host(sink.Config{})
+		h.route.Tiers[0][0].Name = strings.Repeat(`\255`, 100) + ".example"
+		w.fail(h, errRefused)
+		a.tried("it is down", h, true, false)
+		pass(2 * time.Second)
+		if why := a.known.Trouble(); why != "" || a.known.Waiting() != 0 || len(w.row(h).Value) == 0 {
+			t.Errorf("%q, %d wait, the row is %q", why, a.known.Waiting(), w.row(h).Value)
 		}
 	})
 }

@@ -88,7 +88,7 @@ func Outages(c *exchange.Exchange, now func() time.Time, log *slog.Logger) *outa
 	if c == nil {
 		return nil
 	}
-	return outages.New(outages.Config{Note: c.Of("host"), Age: c.Age, Now: now, Log: log})
+	return outages.New(outages.Config{Note: c.Of("host"), Age: c.Age, Waiting: c.Waiting, Now: now, Log: log})
 }
 
 // Cluster takes part in the cluster of a configuration, nil without one.
