@@ -270,7 +270,7 @@ func TestNothingBeginsWithoutAPart(t *testing.T) {
 		defer w.end()
 		d.give(w, map[string]float64{name: 1})
 		w.send(routeTo("a", tier(w.host("mx", sink.Config{Latency: time.Second}))), 200)
-		time.Sleep(10 * time.Second)
+		time.Sleep(10*time.Second + 500*time.Millisecond) // between two replies of the host
 		d.mu.Lock()
 		d.parts[name] = 0 // and nobody has been told
 		d.mu.Unlock()

@@ -178,6 +178,10 @@ func TestNodesThatShareAnAddress(t *testing.T) {
 			stop()
 			synctest.Wait()
 			time.Sleep(time.Minute)
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			e.mu.Lock()
+			defer e.mu.Unlock()
 			per := func(n int) float64 { return float64(n) / length.Seconds() / float64(nodes) }
 			share := 100 * float64(e.busy-busy) / float64(e.keys-keys)
 			used := 100 * float64(f.sent-sent) / length.Seconds()

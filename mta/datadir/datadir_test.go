@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -63,10 +64,11 @@ func finishedAfterADay(t *testing.T, mode string) {
 		t.Fatal(err)
 	}
 	bubble.Test(t, func(t *testing.T) {
-		mixed := "node 2 has mta 0.1.0"
+		var mixed atomic.Value
+		mixed.Store("node 2 has mta 0.1.0")
 		d, err := Open(cfg, Config{
 			Version: "0.2.0", InForce: func() *config.Config { return cfg }, Now: time.Now, Log: slog.New(slog.DiscardHandler),
-			Mixed: func() string { return mixed },
+			Mixed: func() string { return mixed.Load().(string) },
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -88,7 +90,7 @@ func finishedAfterADay(t *testing.T, mode string) {
 			if set.Pending() == "" {
 				t.Error("it was finished before another node had this version")
 			}
-			mixed = ""
+			mixed.Store("")
 		})
 		ctx, cancel = context.WithTimeout(t.Context(), upgradeAfter+150*time.Minute)
 		defer cancel()
