@@ -549,7 +549,7 @@ func merged[L, T any](ctx context.Context, c *cli, table listing.Listing[T], ord
 		return err
 	}
 	rows := []everywhere.Row[T]{}
-	next, failed, err := everywhere.Merge(ctx, nodes, flags.after, flags.limit, table.In(order),
+	next, failed, err := everywhere.Merge(ctx, nodes, flags.after, flags.limit, table.In(order), table.Key,
 		func(ctx context.Context, after string, limit int) ([]T, string, error) {
 			l, err := ask(ctx, client, after, limit)
 			page, next := api.RowsOf[T](&l)

@@ -590,6 +590,7 @@ func (c *cli) queueListOfAll(ctx context.Context, f api.Filter, p api.Page, line
 	}
 	e, shown, rows := newEncoder(c.out), 0, []everywhere.Row[listing.Queued]{}
 	next, failed, err := everywhere.Merge(ctx, nodes, p.After, p.Limit, queueOrder(p.Order),
+		func(m *api.Item) string { return m.ID },
 		func(ctx context.Context, after string, limit int) ([]api.Item, string, error) {
 			q := api.ListQuery{Filter: f, Page: p}
 			q.After, q.Limit = after, min(limit, queuePage)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -19,6 +20,7 @@ import (
 // item is a row of the listings here.
 type item struct {
 	Key string `json:"key"`
+	n   int    // in its shelf
 }
 
 // shelf is a node's listing, in pages with cursors that are opaque.
@@ -27,6 +29,8 @@ type shelf struct {
 	asked int
 	short bool // pages can be shorter than asked for, even empty
 	fails error
+	gone  map[int]bool // rows that have left
+	leave float64      // the part of the rows that leaves before a page
 }
 
 func (s *shelf) page(after string, limit int) (rows []item, next string, err error) {
@@ -41,11 +45,23 @@ func (s *shelf) page(after string, limit int) (rows []item, next string, err err
 	if s.short {
 		limit = rand.IntN(limit + 1)
 	}
-	end := min(begin+limit, len(s.rows))
-	if end < len(s.rows) {
-		next = fmt.Sprintf("at :,%d", end)
+	for n := range s.rows {
+		if rand.Float64() < s.leave {
+			s.gone[n] = true
+		}
 	}
-	return slices.Clone(s.rows[begin:end]), next, nil
+	for n := begin; n < len(s.rows); n++ {
+		switch {
+		case s.gone[n]:
+		case len(rows) == limit:
+			return rows, fmt.Sprintf("at :,%d", n), nil
+		default:
+			row := s.rows[n]
+			row.n = n
+			rows = append(rows, row)
+		}
+	}
+	return rows, "", nil
 }
 
 func byKey(a, b *item) int { return cmp.Compare(a.Key, b.Key) }
@@ -54,7 +70,7 @@ func byKey(a, b *item) int { return cmp.Compare(a.Key, b.Key) }
 func list(t *testing.T, shelves map[int]*shelf, after string, limit int) (rows []string, next string, failed Failures) {
 	t.Helper()
 	nodes := []int{1, 2, 3}
-	next, failed, err := Merge(t.Context(), nodes, after, limit, byKey, func(ctx context.Context, after string, limit int) ([]item, string, error) {
+	next, failed, err := Merge(t.Context(), nodes, after, limit, byKey, func(i *item) string { return strconv.Itoa(i.n) }, func(ctx context.Context, after string, limit int) ([]item, string, error) {
 		return shelves[nodeOf(ctx)].page(after, limit)
 	}, func(r Row[item]) error {
 		rows = append(rows, fmt.Sprintf("%s@%d", r.Value.Key, r.Node))
@@ -75,7 +91,7 @@ func TestMerge(t *testing.T) {
 		for n := 1; n <= 3; n++ {
 			s := &shelf{short: r.IntN(2) == 0}
 			for range r.IntN(30) {
-				s.rows = append(s.rows, item{fmt.Sprintf("%02d", r.IntN(40))})
+				s.rows = append(s.rows, item{Key: fmt.Sprintf("%02d", r.IntN(40))})
 			}
 			slices.SortFunc(s.rows, func(a, b item) int { return byKey(&a, &b) })
 			for _, row := range s.rows {
@@ -102,11 +118,40 @@ func TestMerge(t *testing.T) {
 	}
 }
 
+// TestMergeOfWhatLeaves: a row that stays is on one page, whatever leaves between the pages and while they are read.
+func TestMergeOfWhatLeaves(t *testing.T) {
+	for seed := range 500 {
+		shelves := make(map[int]*shelf)
+		for n := 1; n <= 3; n++ {
+			s := &shelf{short: seed%2 == 0, gone: map[int]bool{}, leave: 0.05}
+			for i := range rand.IntN(40) {
+				s.rows = append(s.rows, item{Key: fmt.Sprintf("%02d", i)})
+			}
+			shelves[n] = s
+		}
+		times := map[string]int{}
+		for after, pages := "", 0; pages == 0 || after != "" && pages < 200; pages++ {
+			rows, next, _ := list(t, shelves, after, 7)
+			for _, row := range rows {
+				times[row]++
+			}
+			after = next
+		}
+		for n, s := range shelves {
+			for i, row := range s.rows {
+				if seen := times[fmt.Sprintf("%s@%d", row.Key, n)]; seen > 1 || seen == 0 && !s.gone[i] {
+					t.Fatalf("seed %d: row %s of node %d is on %d pages", seed, row.Key, n, seen)
+				}
+			}
+		}
+	}
+}
+
 // TestMergeWithoutANode: the others' rows are there, and the next page has those of the node that had failed.
 func TestMergeWithoutANode(t *testing.T) {
 	rows := func(keys string) (all []item) {
 		for _, k := range strings.Fields(keys) {
-			all = append(all, item{k})
+			all = append(all, item{Key: k})
 		}
 		return all
 	}
@@ -119,8 +164,8 @@ func TestMergeWithoutANode(t *testing.T) {
 	if got, next, failed := list(t, shelves, next, 10); fmt.Sprint(got) != "[d@2 e@1 f@3]" || next != "" || failed != nil {
 		t.Errorf("%v %q %v", got, next, failed)
 	}
-	for _, cursor := range []string{"x", "1:0", "1:-1:", "1:5000:", "9:0:", "1:0:%zz", "1:0:a,"} {
-		if _, _, err := Merge(t.Context(), []int{1, 2, 3}, cursor, 1, byKey, nil, nil); err == nil || !strings.Contains(err.Error(), "not a cursor") {
+	for _, cursor := range []string{"x", "9:", "1:%zz", "1:a,"} {
+		if _, _, err := Merge(t.Context(), []int{1, 2, 3}, cursor, 1, byKey, nil, nil, nil); err == nil || !strings.Contains(err.Error(), "not a cursor") {
 			t.Errorf("%q: %v", cursor, err)
 		}
 	}
@@ -147,7 +192,7 @@ func TestFirst(t *testing.T) {
 		{[3]error{silent, silent, silent}, 0, "no answer within 5s"},
 	} {
 		row, err := First(t.Context(), []int{1, 2, 3}, func(ctx context.Context) (item, error) {
-			return item{"k"}, test.errs[nodeOf(ctx)-1]
+			return item{Key: "k"}, test.errs[nodeOf(ctx)-1]
 		})
 		if row.Node != test.node || (err == nil) != (test.want == "") || err != nil && !strings.HasSuffix(err.Error(), test.want) {
 			t.Errorf("%+v: %+v, %v", test, row, err)

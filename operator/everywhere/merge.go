@@ -12,17 +12,17 @@ import (
 	"example.org/mta/operator/api"
 )
 
-// place is how far a node's listing was shown: its page behind a cursor, but for some rows.
+// place is a cursor of a node's listing.
 type place struct {
-	node, shown int
-	after       string
+	node  int
+	after string
 }
 
-// cursors are written as node:rows:cursor, with commas between them.
+// cursors are written as node:cursor, with commas between them.
 func writeCursor(places []place) string {
 	var parts []string
 	for _, p := range places {
-		parts = append(parts, fmt.Sprintf("%d:%d:%s", p.node, p.shown, url.QueryEscape(p.after)))
+		parts = append(parts, fmt.Sprintf("%d:%s", p.node, url.QueryEscape(p.after)))
 	}
 	return strings.Join(parts, ",")
 }
@@ -36,17 +36,12 @@ func readCursor(text string, nodes []int) (places []place, err error) {
 	}
 	for part := range strings.SplitSeq(text, ",") {
 		var p place
-		f := strings.Split(part, ":")
-		if err = fmt.Errorf("%d parts", len(f)); len(f) == 3 {
-			p.node, err = strconv.Atoi(f[0])
-		}
+		number, cursor, _ := strings.Cut(part, ":")
+		p.node, err = strconv.Atoi(number)
 		if err == nil {
-			p.shown, err = strconv.Atoi(f[1])
+			p.after, err = url.QueryUnescape(cursor)
 		}
-		if err == nil {
-			p.after, err = url.QueryUnescape(f[2])
-		}
-		if err != nil || p.shown < 0 || p.shown > api.MaxLimit || !slices.Contains(nodes, p.node) {
+		if err != nil || !slices.Contains(nodes, p.node) {
 			return nil, api.Invalid("take it from the page before", "%.60q is not a cursor of this cluster", text)
 		}
 		places = append(places, p)
@@ -57,10 +52,11 @@ func readCursor(text string, nodes []int) (places []place, err error) {
 // reader reads the listing of a node.
 type reader[T any] struct {
 	place
-	page []T // behind after; shown of them are done
-	next string
-	read bool // page and next are there
-	over bool // there is no more
+	page  []T // behind after
+	shown int // rows of the page that are done
+	next  string
+	read  bool // page and next are there
+	over  bool // there is no more
 }
 
 // fill reads pages until there is a row that is not shown, or no more.
@@ -70,9 +66,9 @@ func (r *reader[T]) fill(size int, ask func(after string, limit int) ([]T, strin
 			if r.over = r.next == ""; r.over {
 				return nil
 			}
-			r.after, r.shown, r.read = r.next, r.shown-len(r.page), false
+			r.after, r.shown, r.read = r.next, 0, false
 		}
-		page, next, err := ask(r.after, min(size+r.shown, api.MaxLimit))
+		page, next, err := ask(r.after, size)
 		if err != nil {
 			return err
 		}
@@ -81,22 +77,41 @@ func (r *reader[T]) fill(size int, ask func(after string, limit int) ([]T, strin
 	return nil
 }
 
-// settle has the place be a cursor alone, if the node still has the rows that were shown.
-func (r *reader[T]) settle(ask func(after string, limit int) ([]T, string, error)) error {
-	if r.shown == 0 {
-		return nil
+// settle moves the cursor behind the rows that were shown, but not behind others: a node whose rows have left meanwhile
+// is asked again, for fewer.
+func (r *reader[T]) settle(key func(*T) string, ask func(after string, limit int) ([]T, string, error)) error {
+	shown := make(map[string]bool)
+	for i := range r.page[:r.shown] {
+		shown[key(&r.page[i])] = true
 	}
-	page, next, err := ask(r.after, r.shown)
-	if err == nil && len(page) == r.shown && next != "" {
-		r.after, r.shown = next, 0
+	for limit := r.shown; limit > 0; {
+		page, next, err := ask(r.after, limit)
+		if err != nil {
+			return err
+		}
+		done := len(page)
+		for done > 0 && !shown[key(&page[done-1])] {
+			done--
+		}
+		switch {
+		case done < len(page):
+			limit = done
+		case next == "":
+			r.over = true
+			return nil
+		default:
+			r.after, limit = next, limit-done
+		}
 	}
-	return err
+	return nil
 }
 
 // Merge calls each with the rows of all nodes' listings, in an order that each of them has, behind a cursor of it and
 // up to a limit; 0 is all. next is the cursor of what follows, "" if nothing does. A node that fails is passed over
-// from then on; the next page begins with the row that it has failed at. An error is one of each, or of the cursor.
+// from then on; the next page begins with the row that it has failed at, or repeats some. Rows that leave meanwhile,
+// which have other keys than those that stay, hide none. An error is one of each, or of the cursor.
 func Merge[T any](ctx context.Context, nodes []int, after string, limit int, compare func(a, b *T) int,
+	key func(*T) string,
 	ask func(ctx context.Context, after string, limit int) (rows []T, next string, err error),
 	each func(Row[T]) error) (next string, failed Failures, err error) {
 	places, err := readCursor(after, nodes)
@@ -133,7 +148,7 @@ func Merge[T any](ctx context.Context, nodes []int, after string, limit int, com
 		first := slices.MinFunc(live, func(a, b *reader[T]) int {
 			return cmp.Or(compare(&a.page[a.shown], &b.page[b.shown]), cmp.Compare(a.node, b.node))
 		})
-		if err := each(Row[T]{first.node, &first.page[first.shown]}); err != nil {
+		if err := each(Row[T]{Node: first.node, Value: &first.page[first.shown]}); err != nil {
 			return "", failed, err
 		}
 		if first.shown++; first.shown == len(first.page) {
@@ -149,7 +164,7 @@ func Merge[T any](ctx context.Context, nodes []int, after string, limit int, com
 		open[i] = r.node
 	}
 	Ask(ctx, open, func(ctx context.Context, node int) (none struct{}, err error) {
-		return none, at[node].settle(by(ctx))
+		return none, at[node].settle(key, by(ctx))
 	})
 	var rest []place
 	for _, r := range readers {
