@@ -649,9 +649,9 @@ func ofAll[A any](c *cli, cmd *cobra.Command, help string, one func(args []strin
 		var failed everywhere.Failures
 		if one(args) {
 			found = make([]everywhere.Row[A], 1)
-			found[0], err = everywhere.First(cmd.Context(), nodes, func(ctx context.Context) (A, error) {
-				return ask(ctx, client, args)
-			})
+			found[0], err = everywhere.First(cmd.Context(), nodes, "message "+args[0],
+				func(ctx context.Context) (A, error) { return ask(ctx, client, args) })
+			failed = found[0].Failed
 		} else {
 			found, failed = everywhere.Ask(cmd.Context(), nodes, func(ctx context.Context, _ int) (A, error) {
 				return ask(ctx, client, args)

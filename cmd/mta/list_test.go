@@ -4,8 +4,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
+	"maps"
+	"net/http"
+	"net/http/httptest"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -43,12 +48,23 @@ func (q paged) List(_ context.Context, p api.ListQuery) (l api.List, _ error) {
 // runAgainst runs a command line against q and gives what it printed.
 func runAgainst(t *testing.T, q api.Queue, args ...string) (stdout, stderr string) {
 	t.Helper()
+	code, stdout, stderr := runAt(t, api.Config{Queue: q}, args...)
+	if code != exitDone {
+		t.Fatalf("mta %v: exit code %d, %s", args, code, stderr)
+	}
+	return stdout, stderr
+}
+
+// runAt runs a command line against a relay.
+func runAt(t *testing.T, relay api.Config, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
 	socket := filepath.Join(t.TempDir(), "s")
 	l, err := api.Listen(socket, 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := api.NewServer(api.Config{Queue: q, Events: slog.New(slog.DiscardHandler)})
+	relay.Events = slog.New(slog.DiscardHandler)
+	s := api.NewServer(relay)
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l) }()
 	defer func() {
@@ -57,10 +73,124 @@ func runAgainst(t *testing.T, q api.Queue, args ...string) (stdout, stderr strin
 	}()
 	var out, errs bytes.Buffer
 	c := &cli{in: strings.NewReader(""), out: &out, err: &errs, env: func(string) string { return "" }, now: func() time.Time { return relaytest.Now }}
-	if code := run(c, append([]string{"mta", "--socket", socket}, args...)); code != exitDone {
-		t.Fatalf("mta %v: exit code %d, %s", args, code, errs.String())
+	code = run(c, append([]string{"mta", "--socket", socket}, args...))
+	return code, out.String(), errs.String()
+}
+
+// node is one of a cluster of three, with a queue of messages.
+type node struct {
+	paged
+	changed []string // the ids that were named in changes
+}
+
+func nodeWith(ids ...string) *node {
+	n := new(node)
+	for _, id := range ids {
+		n.messages = append(n.messages, api.Item{ID: id, Received: relaytest.Now, Total: 1, Matching: 1,
+			Recipients: []api.RecipientStatus{{Address: "dave@big.example", State: api.StateDue, Site: "big.example"}}})
 	}
-	return out.String(), errs.String()
+	return n
+}
+
+func (n *node) List(ctx context.Context, p api.ListQuery) (l api.List, _ error) {
+	if len(p.IDs) == 0 {
+		return n.paged.List(ctx, p)
+	}
+	for _, m := range n.messages {
+		if slices.ContainsFunc(p.IDs, func(id string) bool { return strings.EqualFold(id, m.ID) }) {
+			l.Messages = append(l.Messages, m)
+		}
+	}
+	return l, nil
+}
+
+func (n *node) Get(_ context.Context, id string) (api.Item, error) {
+	for _, m := range n.messages {
+		if m.ID == id {
+			return m, nil
+		}
+	}
+	return api.Item{}, api.NotFound("", "message %s is not in the queue", id)
+}
+
+func (n *node) Change(_ context.Context, c api.Change) (api.Changed, error) {
+	n.changed = append(n.changed, c.Filter.IDs...)
+	return api.Changed{Recipients: len(c.Filter.IDs)}, nil
+}
+
+// nodes are those of a cluster by their numbers, from node 1. A nil one does not answer.
+type nodes map[int]*node
+
+func (n nodes) Self() int { return 1 }
+
+func (n nodes) Ask(_ context.Context, number int, r *http.Request) (*http.Response, error) {
+	if n[number] == nil {
+		return nil, errors.New("no answer within 5s")
+	}
+	w := httptest.NewRecorder()
+	relay := api.NewServer(api.Config{Queue: n[number], Events: slog.New(slog.DiscardHandler)})
+	relay.FromNode(1).ServeHTTP(w, r)
+	return w.Result(), nil
+}
+
+// clusters is the part of the operations that names the nodes.
+type clusters struct {
+	api.Clusters
+	nodes nodes
+}
+
+func (c clusters) Cluster(context.Context) (all api.Cluster, err error) {
+	all.On = true
+	for _, number := range slices.Sorted(maps.Keys(c.nodes)) {
+		all.Members = append(all.Members, api.ClusterMember{Node: number})
+	}
+	return all, nil
+}
+
+func (n nodes) run(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	return runAt(t, api.Config{Queue: n[1], Clusters: clusters{nodes: n}, Members: n}, append(args, "--cluster")...)
+}
+
+// TestOldIDsOfACluster: an id that two nodes have is refused, and both are named; nothing is changed.
+func TestOldIDsOfACluster(t *testing.T) {
+	const one, two = "01knd1p5c0001", "01knd1p5c0002"
+	all := nodes{1: nodeWith(one), 2: nodeWith(two), 3: nodeWith(one)}
+	for _, action := range []string{"show", "remove", "bounce"} {
+		code, _, errs := all.run(t, "queue", action, one)
+		if code != exitFailed || !strings.Contains(errs, "message "+one+" is at node 1 and at node 3") || !strings.Contains(errs, "without --cluster") {
+			t.Errorf("%s: %d %s", action, code, errs)
+		}
+	}
+	if code, _, errs := all.run(t, "queue", "remove", one, two); code != exitFailed || len(all[1].changed)+len(all[2].changed) > 0 {
+		t.Errorf("%d %s; changed: %v %v", code, errs, all[1].changed, all[2].changed)
+	}
+	if code, out, errs := all.run(t, "queue", "remove", strings.ToUpper(two)); code != exitDone || out != "1 recipient removed\n" || len(all[2].changed) != 1 {
+		t.Errorf("%d %s %s", code, out, errs)
+	}
+}
+
+// TestClusterWithoutANode: what the others have answered is shown, with the way to the next page, and the node is named.
+func TestClusterWithoutANode(t *testing.T) {
+	const one, two = "01knd1p5c0001", "01knd1p5c0002"
+	for _, test := range []struct{ args, out, more string }{
+		{"queue list --limit 1", one, "1 message shown; for the next ones add: --after "},
+		{"queue list", two, ""},
+		{"queue list --json", "\n" + `{"failed":[{"error":"no answer within 5s","node":3}]}` + "\n", ""},
+		{"queue show " + two, two, ""},
+		{"queue show --json " + two, `"failed": [`, ""},
+		{"queue hold " + two, "1 recipient held", ""},
+		{"queue hold --json " + two, `"failed": [`, ""},
+	} {
+		all := nodes{1: nodeWith(one), 2: nodeWith(two), 3: nil}
+		code, out, errs := all.run(t, strings.Fields(test.args)...)
+		if code != exitFailed || !strings.Contains(out, test.out) || !strings.Contains(errs, test.more) || !strings.Contains(errs, "node 3: no answer within 5s") {
+			t.Errorf("mta %s: %d\n%s\n%s", test.args, code, out, errs)
+		}
+	}
+	all := nodes{1: nodeWith(), 2: nodeWith(), 3: nil}
+	if code, out, errs := all.run(t, "queue", "list"); code != exitFailed || out != "" || strings.Contains(errs, "empty") {
+		t.Errorf("%d %s %s", code, out, errs)
+	}
 }
 
 // queues are queues with n messages.

@@ -611,11 +611,13 @@ func (c *cli) queueListOfAll(ctx context.Context, f api.Filter, p api.Page, line
 	if err := c.printTable(tableOf(c, everywhere.Listing(listing.Queue), rows)); err != nil {
 		return err
 	}
-	if lost := unanswered(nodes, failed); lost != nil {
-		return lost
+	if next != "" || len(failed) == 0 {
+		c.queueFooter(shown, next, f.Empty())
 	}
-	c.queueFooter(shown, next, f.Empty())
-	return nil
+	if lines && len(failed) > 0 && len(failed) < len(nodes) {
+		err = e.Encode(withFailures(map[string]any{}, failed))
+	}
+	return cmp.Or(err, unanswered(nodes, failed))
 }
 
 // queuePage is how many messages of another node are asked for at a time: an answer of 16 MiB has them with 10
@@ -690,7 +692,7 @@ func (c *cli) changeAtAll(ctx context.Context, change *api.Change, done string, 
 	var sum changedAtAll
 	asked, at := nodes, map[int][]string{}
 	if len(change.Filter.IDs) > 0 {
-		if asked, err = whereIs(ctx, client, nodes, change.Filter.IDs, at); err != nil {
+		if asked, sum.Failed, err = whereIs(ctx, client, nodes, change.Filter.IDs, at); err != nil {
 			return err
 		}
 	}
@@ -704,7 +706,7 @@ func (c *cli) changeAtAll(ctx context.Context, change *api.Change, done string, 
 	for _, row := range found {
 		sum.Changed = api.AddChanged(sum.Changed, *row.Value)
 	}
-	sum.DryRun, sum.Failed = change.DryRun, failed
+	sum.DryRun, sum.Failed = change.DryRun, append(sum.Failed, failed...)
 	switch {
 	case len(found) == 0:
 	case asJSON:
@@ -719,9 +721,9 @@ func (c *cli) changeAtAll(ctx context.Context, change *api.Change, done string, 
 }
 
 // whereIs notes which nodes have which messages in their queues. A message that is nowhere is not found, if all nodes
-// have answered.
+// have answered; one that is at two nodes is refused.
 func whereIs(ctx context.Context, client *api.Client, nodes []int, ids []string, at map[int][]string) (having []int,
-	err error) {
+	failed everywhere.Failures, err error) {
 	lists, failed := everywhere.Ask(ctx, nodes, func(ctx context.Context, _ int) (has []string, err error) {
 		_, err = eachPage(ctx, client, api.Filter{IDs: ids}, api.Page{Recipients: 1}, func(l api.List) error {
 			for i := range l.Messages {
@@ -731,24 +733,27 @@ func whereIs(ctx context.Context, client *api.Client, nodes []int, ids []string,
 		})
 		return has, err
 	})
-	found := map[string]bool{}
+	found := map[string]int{}
 	for _, l := range lists {
 		for _, id := range *l.Value {
-			at[l.Node], found[id] = append(at[l.Node], id), true
+			if found[id] != 0 {
+				return nil, nil, everywhere.Two("nothing was changed: message "+id, found[id], l.Node)
+			}
+			found[id] = l.Node
 		}
-		if len(at[l.Node]) > 0 {
+		if at[l.Node] = *l.Value; len(*l.Value) > 0 {
 			having = append(having, l.Node)
 		}
 	}
 	for _, id := range ids {
-		if !found[strings.ToLower(id)] {
+		if found[strings.ToLower(id)] == 0 {
 			err = api.NotFound("nothing was changed; 'mta log --id' at each node shows what has become of it",
 				"message %s is in no node's queue", id)
 			if len(failed) > 0 {
 				err = fmt.Errorf("message %s is not in the queue of a node that has answered\n%w", id, failed)
 			}
-			return nil, err
+			return nil, nil, err
 		}
 	}
-	return having, nil
+	return having, failed, nil
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"sync"
 
@@ -87,17 +88,22 @@ func (f Failures) Same(nodes int) error {
 
 // Row is a row of a node's listing, or another answer of it.
 type Row[T any] struct {
-	Node  int
-	Value *T
+	Node   int
+	Value  *T
+	Failed Failures // nodes that could have it, too
 }
 
-// MarshalJSON writes the fields of the value behind the node.
+// MarshalJSON writes the fields of the value behind the node and those that have failed.
 func (r Row[T]) MarshalJSON() ([]byte, error) {
 	text, err := json.Marshal(r.Value)
 	if err != nil || len(text) < 2 || text[0] != '{' {
 		return text, errors.Join(err, fmt.Errorf("%T has no fields", r.Value))
 	}
 	head := fmt.Sprintf(`{"node":%d`, r.Node)
+	if len(r.Failed) > 0 {
+		failed, _ := json.Marshal(r.Failed) // numbers and texts
+		head += fmt.Sprintf(`,"failed":%s`, failed)
+	}
 	if len(text) > len("{}") {
 		head += ","
 	}
@@ -137,19 +143,17 @@ func Ask[A any](ctx context.Context, nodes []int, ask func(ctx context.Context, 
 		if errs[i] != nil {
 			failed = append(failed, Failure{n, errs[i]})
 		} else {
-			answers = append(answers, Row[A]{n, &all[i]})
+			answers = append(answers, Row[A]{Node: n, Value: &all[i]})
 		}
 	}
 	return answers, failed
 }
 
-// First returns the answer of the first node that knows what is asked for. It is not found when all nodes have answered
-// so; other failures count when no node knows it.
-func First[A any](ctx context.Context, nodes []int, ask func(ctx context.Context) (A, error)) (Row[A], error) {
+// First returns the answer of the node that has what is asked for. It is not found when all nodes have answered so, and
+// an error if two have it; other failures are errors when no node has it.
+func First[A any](ctx context.Context, nodes []int, what string, ask func(ctx context.Context) (A, error)) (
+	row Row[A], err error) {
 	answers, failed := Ask(ctx, nodes, func(ctx context.Context, _ int) (A, error) { return ask(ctx) })
-	if len(answers) > 0 {
-		return answers[0], nil
-	}
 	var unknown error
 	var silent Failures
 	for _, f := range failed {
@@ -159,14 +163,25 @@ func First[A any](ctx context.Context, nodes []int, ask func(ctx context.Context
 			silent = append(silent, f)
 		}
 	}
-	if len(silent) == 0 {
-		return Row[A]{}, unknown
+	same := silent.Same(len(nodes))
+	switch {
+	case len(answers) > 1:
+		return row, Two(what, answers[0].Node, answers[1].Node)
+	case len(answers) == 1:
+		answers[0].Failed = silent
+		return answers[0], nil
+	case len(silent) == 0:
+		return row, unknown
+	case same != nil:
+		return row, same
+	case unknown != nil:
+		return row, fmt.Errorf("%w at the other nodes\n%w", unknown, silent)
 	}
-	if same := silent.Same(len(nodes)); same != nil {
-		return Row[A]{}, same
-	}
-	if unknown != nil {
-		return Row[A]{}, fmt.Errorf("%w at the other nodes\n%w", unknown, silent)
-	}
-	return Row[A]{}, silent
+	return row, silent
+}
+
+// Two is the error of what two nodes have: ids that they made before they joined can be the same.
+func Two(what string, a, b int) error {
+	return &api.Error{Status: http.StatusConflict, Message: fmt.Sprintf("%s is at node %d and at node %d", what, a, b),
+		Hint: "run the command at the one that you mean, without --cluster"}
 }

@@ -178,7 +178,8 @@ func nodeOf(ctx context.Context) (node int) {
 	return node
 }
 
-// TestFirst: the node that knows gives the answer, whatever the others do; it is not found when all have answered so.
+// TestFirst: the node that knows gives the answer, with those that have failed; two that know are an error, and it is not
+// found when all have answered so.
 func TestFirst(t *testing.T) {
 	unknown, silent := api.NotFound("", "it is not here"), errors.New("node 2: no answer within 5s")
 	for _, test := range []struct {
@@ -187,15 +188,19 @@ func TestFirst(t *testing.T) {
 		want string
 	}{
 		{[3]error{unknown, nil, silent}, 2, ""},
+		{[3]error{nil, unknown, nil}, 0, "message k is at node 1 and at node 3"},
 		{[3]error{unknown, unknown, unknown}, 0, "it is not here"},
 		{[3]error{unknown, silent, unknown}, 0, "it is not here at the other nodes\nnode 2: no answer within 5s"},
 		{[3]error{silent, silent, silent}, 0, "no answer within 5s"},
 	} {
-		row, err := First(t.Context(), []int{1, 2, 3}, func(ctx context.Context) (item, error) {
+		row, err := First(t.Context(), []int{1, 2, 3}, "message k", func(ctx context.Context) (item, error) {
 			return item{Key: "k"}, test.errs[nodeOf(ctx)-1]
 		})
 		if row.Node != test.node || (err == nil) != (test.want == "") || err != nil && !strings.HasSuffix(err.Error(), test.want) {
 			t.Errorf("%+v: %+v, %v", test, row, err)
+		}
+		if found := test.node != 0; found != (len(row.Failed) == 1 && row.Failed[0].Node == 3) {
+			t.Errorf("%+v: %v have failed", test, row.Failed)
 		}
 		if all := test.errs == [3]error{unknown, unknown, unknown}; api.IsNotFound(err) != (all || test.errs[1] == silent && test.errs[0] == unknown) {
 			t.Errorf("%+v: not found: %v", test, err)
@@ -205,15 +210,15 @@ func TestFirst(t *testing.T) {
 
 // TestRows: the node stands before the fields and the columns of a row.
 func TestRows(t *testing.T) {
-	row := Row[api.Site]{2, &api.Site{Name: "mx.a.example", Queued: 7}}
+	row := Row[api.Site]{Node: 2, Value: &api.Site{Name: "mx.a.example", Queued: 7}}
 	text, err := json.Marshal(row)
 	if err != nil || !strings.HasPrefix(string(text), `{"node":2,"name":"mx.a.example",`) || !json.Valid(text) {
 		t.Errorf("%s, %v", text, err)
 	}
-	if text, err := json.Marshal(Row[struct{}]{3, &struct{}{}}); err != nil || string(text) != `{"node":3}` {
+	if text, err := json.Marshal(Row[struct{}]{Node: 3, Value: &struct{}{}, Failed: Failures{{4, errors.New("node 4: gone")}}}); err != nil || string(text) != `{"node":3,"failed":[{"error":"gone","node":4}]}` {
 		t.Errorf("%s, %v", text, err)
 	}
-	if _, err := json.Marshal(Row[string]{3, new(string)}); err == nil {
+	if _, err := json.Marshal(Row[string]{Node: 3, Value: new(string)}); err == nil {
 		t.Error("a text has fields")
 	}
 	l := Listing(listing.Sites).For(listing.CLI)
