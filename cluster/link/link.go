@@ -42,7 +42,7 @@ const (
 	mostGuests = 64 // handshakes at a time with those who dial
 	maxHello   = 4 << 10
 	maxWaiting = 1 << 10 // messages for a node: more than all asks, answers and nudges together
-	maxTalks   = 8       // that a node has opened, at a time
+	maxTalks   = 16      // that a node has opened, at a time: for clients, operators and mail, and some cut off
 )
 
 // Config is a link's.
