@@ -21,8 +21,12 @@ import (
 // Patience is how long an answer may take, and how long the one before it.
 const Patience = 5 * time.Second
 
-// maxHead bounds the head of a request or an answer, in octets.
-const maxHead = 64 << 10
+// Bounds of heads, in octets. A request of an operator can name many messages: it has what the control socket takes,
+// which is http.DefaultMaxHeaderBytes, and the name of the operator.
+const (
+	maxHead  = 64 << 10 // of an answer
+	maxAsked = 1<<20 + 4<<10
+)
 
 // Asker asks other nodes for a purpose. It is safe for concurrent use.
 type Asker struct {
@@ -44,7 +48,10 @@ func (a *Asker) Ask(ctx context.Context, node uint16, r *http.Request) (*http.Re
 	case turn <- struct{}{}:
 		defer func() { <-turn }()
 	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+		if err := context.Cause(ctx); err != errSilent {
+			return nil, err
+		}
+		return nil, errBusy
 	}
 	answer, err := a.ask(ctx, node, r)
 	if cause := context.Cause(ctx); err != nil && cause != nil {
@@ -53,7 +60,11 @@ func (a *Asker) Ask(ctx context.Context, node uint16, r *http.Request) (*http.Re
 	return answer, err
 }
 
-var errSilent = fmt.Errorf("no answer within %s", Patience)
+// errSilent and errBusy are after Patience; with the latter nothing was sent.
+var (
+	errSilent = fmt.Errorf("no answer within %s", Patience)
+	errBusy   = fmt.Errorf("not asked: earlier questions to it have taken %s", Patience)
+)
 
 func (a *Asker) turn(node uint16) chan struct{} {
 	a.mu.Lock()
@@ -103,7 +114,7 @@ func Serve(ctx context.Context, talk net.Conn, handler http.Handler) {
 	l.conn <- struct{ net.Conn }{talk} // by its TLS the server would look for the protocol
 	stop := context.AfterFunc(ctx, func() { talk.Close() })
 	defer stop()
-	s := http.Server{Handler: handler, ReadTimeout: Patience, WriteTimeout: 2 * Patience, MaxHeaderBytes: maxHead,
+	s := http.Server{Handler: handler, ReadTimeout: Patience, WriteTimeout: 2 * Patience, MaxHeaderBytes: maxAsked,
 		BaseContext: func(net.Listener) context.Context { return ctx },
 		ErrorLog:    log.New(io.Discard, "", 0),
 		ConnState: func(_ net.Conn, state http.ConnState) {
