@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"slices"
 	"strconv"
@@ -19,7 +20,8 @@ import (
 type Members interface {
 	// Self is the number of this node, 0 without a cluster.
 	Self() int
-	// Ask has another node answer a request by FromNode. The whole answer is in memory, and bounded.
+	// Ask has another node answer a request by FromNode, and sends it by its Write. The whole answer is in memory, and
+	// bounded.
 	Ask(ctx context.Context, node int, r *http.Request) (*http.Response, error)
 }
 
@@ -113,7 +115,9 @@ func (o *operation) carry(m Members, node int, w http.ResponseWriter, r *http.Re
 	if err != nil {
 		return readError(err)
 	}
-	out, err := http.NewRequestWithContext(r.Context(), r.Method, "http://node"+r.URL.RequestURI(),
+	sent := false
+	ctx := httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{WroteHeaders: func() { sent = true }})
+	out, err := http.NewRequestWithContext(ctx, r.Method, "http://node"+r.URL.RequestURI(),
 		bytes.NewReader(body))
 	if err != nil {
 		return Invalid("", "the request can't be sent: %v", err)
@@ -126,9 +130,12 @@ func (o *operation) carry(m Members, node int, w http.ResponseWriter, r *http.Re
 	out.Header.Set(operatorHeader, url.PathEscape(ActorOf(r.Context()).Name()))
 	out.Header.Set(roleHeader, rightsOf(r.Context()).role.String())
 	answer, err := m.Ask(r.Context(), node, out)
+	if err == nil && (answer.StatusCode < 200 || answer.StatusCode > 599) {
+		err = fmt.Errorf("its answer has the status %d", answer.StatusCode)
+	}
 	if err != nil {
 		hint := ""
-		if r.Method != http.MethodGet {
+		if sent && r.Method != http.MethodGet {
 			hint = "it may have begun: 'mta actions' at that node shows it"
 		}
 		return &Error{Status: http.StatusBadGateway, Message: fmt.Sprintf("node %d: %v", node, err), Hint: hint}
