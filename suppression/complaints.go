@@ -80,7 +80,8 @@ func (c *complaints) count(e *Event) {
 	}
 }
 
-// flush hands the sums over. What fails is tried again, a minute later.
+// flush hands the sums over. What fails is tried again, a minute later, and so is what follows a wait that was in vain:
+// the others would wait as long.
 func (c *complaints) flush(ctx context.Context, now time.Time,
 	over func(ctx context.Context, source, provider string, day time.Time, n int64) error) error {
 	c.mu.Lock()
@@ -93,13 +94,21 @@ func (c *complaints) flush(ctx context.Context, now time.Time,
 	c.mu.Unlock()
 	var errs []error
 	for s, n := range sums {
-		if err := over(ctx, s.source, s.provider, s.day, n); err != nil {
-			errs = append(errs, err)
-			c.mu.Lock()
-			c.sums[s] += n
-			c.rest = now.Add(restAfter)
-			c.mu.Unlock()
+		err := over(ctx, s.source, s.provider, s.day, n)
+		if err == nil {
+			delete(sums, s)
+			continue
 		}
+		errs = append(errs, err)
+		if ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded) {
+			break
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for s, n := range sums {
+		c.sums[s] += n
+		c.rest = now.Add(restAfter)
 	}
 	return errors.Join(errs...)
 }

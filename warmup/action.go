@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"example.org/mta/internal/format"
 )
@@ -61,9 +62,11 @@ type action struct {
 	Action
 	err  error
 	done chan error
+	left bool // nobody waits any more: it is not tried again
 }
 
-// Do carries out an action and returns when it is durable.
+// Do carries out an action and returns when it is durable. When ctx ends before, nothing is done, unless the error is
+// ErrUnknownOutcome.
 func (c *Controller) Do(ctx context.Context, ip string, x Action) error {
 	a := c.address(ip)
 	if a == nil {
@@ -75,6 +78,13 @@ func (c *Controller) Do(ctx context.Context, ip string, x Action) error {
 	case err = <-w.done:
 	case <-ctx.Done():
 		err = fmt.Errorf("waiting for the store: %w", ctx.Err())
+		if !a.withdraw(w) {
+			select {
+			case err = <-w.done:
+			default:
+				err = fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
+			}
+		}
 	}
 	if err != nil {
 		err = fmt.Errorf("warm-up of %s: %w", ip, err)
@@ -114,6 +124,18 @@ func (a *address) do(c *Controller, x Action) *action {
 		c.wake(a)
 	}
 	return w
+}
+
+// withdraw takes an action back, and reports whether nothing of it was or will be done.
+func (a *address) withdraw(w *action) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	w.left = true
+	i := slices.Index(a.acts, w)
+	if i >= 0 {
+		a.acts = slices.Delete(a.acts, i, i+1)
+	}
+	return i >= 0
 }
 
 // do changes a.state, or leaves it where that is refused.

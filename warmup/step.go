@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -266,7 +267,7 @@ func (a *address) refuseAll() {
 	}
 }
 
-// tell applies a lane's delta, without its asks.
+// report applies a lane's delta, without its asks.
 func (a *address) report(i int, d *delta) (dirty bool) {
 	p, s := a.plan, a.state
 	if d.offered > 0 {
@@ -459,7 +460,7 @@ func (c *Controller) undo(a *address, now time.Time) {
 		a.deltas[i].want, a.deltas[i].least = 0, 0
 		a.grants[i].lane.uncollect(a.deltas[i])
 	}
-	a.acts = append(a.doing, a.acts...)
+	a.acts = append(slices.DeleteFunc(a.doing, func(w *action) bool { return w.left }), a.acts...)
 	a.doing = nil
 	a.version = 0 // the record has moved on without us
 	a.mu.Unlock()

@@ -196,7 +196,8 @@ func (w *Warming) Do(ctx context.Context, ip string, a warmup.Action) error {
 // Check returns the error with which Do would refuse.
 func (w *Warming) Check(ip string, a warmup.Action) error { return w.ctl.Check(ip, a) }
 
-// Complained is suppression.FeederConfig.Complained. What no warm-up wants, or of a day too long ago, is done.
+// Complained is suppression.FeederConfig.Complained. What no warm-up wants, or of a day too long ago, is done, and so
+// is what may have been.
 func (w *Warming) Complained(ctx context.Context, source, provider string, day time.Time, n int64) error {
 	key, ok := w.c.Policy().WarmupKeyOf(source)
 	if !ok {
@@ -211,6 +212,10 @@ func (w *Warming) Complained(ctx context.Context, source, provider string, day t
 	case errors.Is(err, warmup.ErrReport):
 		w.c.Log.Info("complaints are too old for the warm-up", "source", source, "provider", provider, "day",
 			day.Format(time.DateOnly), "complaints", n)
+		return nil
+	case errors.Is(err, warmup.ErrUnknownOutcome): // to repeat it could count them twice
+		w.c.Log.Warn("complaints may not count for the warm-up", "source", source, "provider", provider, "day",
+			day.Format(time.DateOnly), "complaints", n, "error", err)
 		return nil
 	case err != nil:
 		return err
