@@ -133,17 +133,54 @@ func TestPostgresWritesAWarmupOnce(t *testing.T) {
 	for i := range keys {
 		keys[i].Name = fmt.Sprint(i)
 	}
-	for n, words := range map[int]string{9999: "", 10_001: "more than 10000 warm-ups"} {
-		_, _, err := other.Claim(t.Context(), "2", 3*time.Second, keys[:n], nil)
-		if words == "" && err != nil || words != "" && (err == nil || !strings.Contains(err.Error(), words)) {
-			t.Errorf("%d warm-ups: %v", n, err)
+	full := func(n int) (names []string) {
+		t.Helper()
+		rows, _, err := other.Claim(t.Context(), "2", 3*time.Second, keys[:n], nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range rows {
+			if r.Busy && strings.Contains(r.Why, "10,000 warm-ups") {
+				names = append(names, r.Name)
+			}
+		}
+		return names
+	}
+	if got := full(9999); got != nil {
+		t.Errorf("with 10,000 warm-ups there is no room for %v", got)
+	}
+	if got := full(10_001); len(got) != 2 {
+		t.Errorf("with 10,002 warm-ups there is no room for %v", got)
+	}
+	primary.ask(t, "UPDATE mta_cluster.warmups SET seen = seen - 91::bigint * 86400000 WHERE name = 'ip'")
+	if got := full(10_001); len(got) != 1 {
+		t.Errorf("beside one of 91 days ago there is no room for %v", got)
+	}
+}
+
+// TestPostgresSaysWhatWarmupsLack: the alarm has the remedy.
+func TestPostgresSaysWhatWarmupsLack(t *testing.T) {
+	t.Parallel()
+	primary := newPrimary(t)
+	primary.ask(t, "CREATE ROLE mta LOGIN")
+	w := warmups(t, primary.dsn("mta", "postgres"))
+	lacks := func(what string) {
+		t.Helper()
+		_, _, err := w.Claim(t.Context(), "1", time.Second, []warmup.Key{{Name: "ip"}}, nil)
+		if err == nil || !strings.Contains(err.Error(), what) ||
+			!strings.Contains(err.Error(), "run 'mta cluster init', and then the two GRANTs") {
+			t.Error(err)
 		}
 	}
-	primary.ask(t, "UPDATE mta_cluster.warmups SET version = 1 WHERE name = 'ip'")
-	_, _, err := other.Claim(t.Context(), "2", 3*time.Second, []warmup.Key{{Name: "ip", Have: 2}}, nil)
-	if err == nil || !strings.Contains(err.Error(), "lost writes: the warm-up of ip has version 1") {
-		t.Errorf("an earlier version: %v", err)
+	lacks(`schema "mta_cluster" does not exist`)
+	if _, _, err := open(t, primary.dsn("postgres", "postgres"), true).Init(t.Context()); err != nil {
+		t.Fatal(err)
 	}
+	lacks("permission denied")
+	primary.ask(t, grants(t))
+	claimIP(t, w, "1")
+	primary.ask(t, "DROP FUNCTION mta_cluster.warmups_claimed")
+	lacks("function mta_cluster.warmups_claimed")
 }
 
 // TestPostgresTimeOfWarmups: no node and no row ever has an earlier time, whatever becomes of the server's clock.

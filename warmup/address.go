@@ -24,10 +24,12 @@ type address struct {
 	visit     time.Time // the next
 	computed  time.Time // the last time
 	rand      *rand.Rand
-	before    standing // of the state before the last step
-	replanned bool     // the plan was changed since
-	problem   error    // why the stored state can't be used; nil: it can
-	written   uint64   // how often state was written or read
+	before    standing  // of the state before the last step
+	replanned bool      // the plan was changed since
+	problem   error     // why the stored state can't be used; nil: it can
+	busy      time.Time // since when the store has not let this node have it, zero: it has
+	why       string    // see Record.Why
+	written   uint64    // how often state was written or read
 
 	// Only Step touches these.
 	version uint64
@@ -37,7 +39,8 @@ type address struct {
 	doing   []*action
 	change  Change
 	created bool
-	begun   bool // created, and not from a copy
+	begun   bool   // created, and not from a copy
+	own     *State // newer than what the store had; nil once that is written
 }
 
 // view is what the hot path needs of the State.

@@ -66,7 +66,7 @@ type Controller struct {
 	poke chan struct{} // wakes Run, when an ask can't wait for the period
 
 	clock atomic.Pointer[clock]
-	down  atomic.Bool // the store could not be reached at the last step
+	down  atomic.Pointer[error] // why the store could not be reached at the last step, nil: it was
 
 	mu        sync.RWMutex // guards what follows; never held across input and output
 	ips       map[string]*address

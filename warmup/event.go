@@ -140,6 +140,12 @@ func (a *address) happened(events []Event) []Event {
 	if a.created {
 		return events
 	}
+	if a.own != nil {
+		e.Why = fmt.Sprintf("the ledger had lost the newest state of %s: it goes on at stage %d, and the rest of the "+
+			"day counts as sent", a.ip, e.Stage)
+		add(EventLedgerRestored)
+		e.Why = ""
+	}
 	for _, x := range a.doing {
 		if x.err == nil && x.event != "" {
 			add(x.event)

@@ -182,7 +182,8 @@ type Key struct {
 // Record is a locked record.
 type Record struct {
 	Name    string
-	Busy    bool   // locked by another owner; the rest is zero
+	Busy    bool   // locked by another owner, or see Why; the rest is zero
+	Why     string // it is Busy for another reason than a lock, which this is
 	Fence   uint64 // the lock's token
 	Version uint64 // 0: there is no such record yet
 	Value   []byte // nil when the caller has this version; the caller's to keep

@@ -2,6 +2,7 @@ package warmup
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -40,6 +41,8 @@ type Status struct {
 	Providers []ProviderStatus `json:"providers,omitempty"`     // each provider's part
 	History   []DayStatus      `json:"stage_history,omitempty"` // a day each, oldest first
 	Forecast  []Forecast       `json:"forecast,omitempty"`      // the days to come, if each is good
+
+	failure string
 }
 
 // ProviderStatus is the part of one provider.
@@ -101,8 +104,10 @@ func (c *Controller) Status(ip string) (Status, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s, p := a.state, a.plan
+	down := c.down.Load()
 	out := Status{IP: ip, Plan: p.Name, Pacing: string(p.Pacing), TotalStages: len(p.Stages),
-		State: a.stateName(c.down.Load())}
+		State: a.stateName(down != nil)}
+	out.failure = a.failure(out.State, down, c.cfg.Now())
 	if a.problem == errNotBegun {
 		out.Started = p.Begin
 		out.Forecast = p.Forecast(p.Begin, p.StartStage)
@@ -220,11 +225,24 @@ func (c *Controller) IPs() []string {
 // Blocked reports whether the provider is left alone for now.
 func (v *Provider) Blocked() bool { return v.block.state == blocked }
 
-// LedgerFailure returns what is wrong when a warm-up sends nothing on account of its ledger; "" otherwise.
-func (s *Status) LedgerFailure() string {
-	return map[string]string{
-		"store_down": "its ledger can't be reached",
-		"starting":   "its ledger was not read yet",
-		"corrupt":    "its ledger can't be read",
-	}[s.State]
+// LedgerFailure returns what is wrong when a warm-up gets no tokens on account of its ledger; "" otherwise.
+func (s *Status) LedgerFailure() string { return s.failure }
+
+// busyAfter is how long an address may be locked by others without a break before that is a failure.
+const busyAfter = 30 * time.Second
+
+// failure is LedgerFailure in a state of Status. down is why the store can't be reached, nil when it can. Callers hold
+// a.mu.
+func (a *address) failure(state string, down *error, now time.Time) string {
+	switch {
+	case state == "corrupt":
+		return "its ledger can't be read"
+	case state == "store_down":
+		return fmt.Sprintf("its ledger can't be reached: %v", *down)
+	case !a.busy.IsZero() && now.Sub(a.busy) > busyAfter:
+		return cmp.Or(a.why, fmt.Sprintf("other nodes have had it locked for more than %v", busyAfter))
+	case state == "starting":
+		return "its ledger was not read yet"
+	}
+	return ""
 }

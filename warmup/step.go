@@ -101,7 +101,7 @@ func (c *Controller) work(ctx context.Context, now time.Time) {
 }
 
 func (c *Controller) lost(err error) {
-	if !c.down.Swap(true) {
+	if c.down.Swap(&err) == nil {
 		c.cfg.Log.Error("warm-up store can't be reached: leases are spent, then mail is diverted or waits", "error",
 			err)
 		c.events = append(c.events,
@@ -110,7 +110,7 @@ func (c *Controller) lost(err error) {
 }
 
 func (c *Controller) found() {
-	if c.down.Swap(false) {
+	if c.down.Swap(nil) != nil {
 		c.cfg.Log.Info("warm-up store is reached again")
 		c.events = append(c.events, Event{Kind: EventLedgerRestored, Why: "the ledger is reached again"})
 	}
@@ -141,8 +141,11 @@ func (c *Controller) answered(l *lane) {
 }
 
 // busy leaves an IP to the node that has it locked, and asks again soon.
-func (c *Controller) busy(a *address, now time.Time) {
+func (c *Controller) busy(a *address, why string, now time.Time) {
 	a.mu.Lock()
+	if a.why = why; a.busy.IsZero() {
+		a.busy = now
+	}
 	late := !a.asked.IsZero() && now.Sub(a.asked) > period
 	a.queued = false
 	a.visit = now.Add(time.Duration(a.rand.Int64N(int64(scanEvery))))
@@ -156,7 +159,7 @@ func (c *Controller) busy(a *address, now time.Time) {
 // compute makes an IP's next state and says what of it must be written.
 func (c *Controller) compute(a *address, r *Record, now time.Time, t Instant) {
 	if r.Busy {
-		c.busy(a, now)
+		c.busy(a, r.Why, now)
 		return
 	}
 	if err := a.load(r, t, c.cfg.Recall); err == ErrCorrupt && r.Value != nil {
@@ -177,9 +180,14 @@ func (c *Controller) compute(a *address, r *Record, now time.Time, t Instant) {
 
 // load makes the state what the store has. Its error is a.problem.
 func (a *address) load(r *Record, t Instant, recall func(string, *Plan, Instant) *State) error {
+	if r.Version < a.version && a.problem == nil {
+		a.own = &State{}
+		a.own.CopyFrom(a.state)
+	}
 	first := a.first(r, t, recall) // without the lock: recalling reads a file
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.busy = time.Time{}
 	switch {
 	case first != nil:
 		a.state, a.problem = first, nil
@@ -191,14 +199,28 @@ func (a *address) load(r *Record, t Instant, recall func(string, *Plan, Instant)
 			a.view = view{}
 		}
 	}
+	a.regain(r)
 	return a.problem
+}
+
+// regain takes what this node knew in the place of an earlier state, or none: the store has lost writes, or somebody
+// has deleted the record. What other nodes were granted since may be lost, and so the rest of the day counts as sent.
+func (a *address) regain(r *Record) {
+	if a.own == nil || r.Version > 0 && a.problem != nil {
+		return
+	}
+	if r.Version == 0 || a.state.Now < a.own.Now {
+		a.state, a.problem = &State{}, nil
+		a.state.CopyFrom(a.own)
+	}
+	a.state.spent = true
 }
 
 // first gives the state of an IP of which the store has no record, nil for one that has one or may
 // not begin yet.
 func (a *address) first(r *Record, t Instant, recall func(string, *Plan, Instant) *State) (s *State) {
 	a.created, a.begun = false, false
-	if r.Version > 0 {
+	if r.Version > 0 || a.own != nil {
 		return nil
 	}
 	a.mu.Lock()
@@ -236,7 +258,7 @@ func (a *address) advance(now time.Time, t Instant, lag time.Duration, waiting f
 		return false // there is no state that could be written
 	}
 	s.Advance(p, t)
-	dirty = dirty || a.created || s.Hour != hour
+	dirty = dirty || a.created || a.own != nil || s.Hour != hour
 	a.turn++
 	for i := range a.lanes { // each is the first in turn, who gets what there is when all want at once
 		l := a.lanes[(a.turn+i)%len(a.lanes)]
@@ -381,6 +403,7 @@ func (c *Controller) commit(a *address, now time.Time) {
 	}
 	a.see()
 	c.events = a.happened(c.events)
+	a.own = nil
 	// The tokens count in the minute of their grant, which is long ago when the write's outcome was unknown.
 	closes := min(a.view.closes, a.state.Now+a.plan.minute())
 	for i := range a.grants {

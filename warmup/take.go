@@ -33,7 +33,7 @@ func (c *Controller) Allowance(ip string, q Ask) (int64, Decision) {
 	now := c.cfg.Now()
 	t := c.storeTime(now)
 	a.mu.Lock()
-	n, v := a.allowance(a.lane(q.Provider), &q, now, t, c.down.Load())
+	n, v := a.allowance(a.lane(q.Provider), &q, now, t, c.down.Load() != nil)
 	wake := v == Asking && !a.queued
 	if wake {
 		a.queued = true

@@ -162,6 +162,10 @@ func (e *Engine) call(ctx context.Context, result any, sql string, args ...any) 
 		answered <- value
 		return err
 	})
+	lacking := []string{"3F000", "42P01", "42883", "42501"} // a schema, a table, a function, a right
+	if p := (*pgconn.PgError)(nil); errors.As(err, &p) && slices.Contains(lacking, p.Code) {
+		return fmt.Errorf("%w: run 'mta cluster init', and then the two GRANTs of docs/cluster.md", err)
+	}
 	if err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ type WarmupKey struct {
 // WarmupRow is a warm-up as it was locked.
 type WarmupRow struct {
 	Busy    bool   `json:"busy"` // another owner has it; the rest is zero
+	Full    bool   `json:"full"` // there are 10,000 others; the rest is zero
 	Fence   uint64 `json:"fence"`
 	Version uint64 `json:"version"` // 0: nothing has been written
 	Value   []byte `json:"value"`

@@ -32,22 +32,26 @@ BEGIN
 	RETURN greatest(moment, latest);
 END $$;
 
--- warmups_claimed locks what nobody else has, and answers the rest as busy: it waits for no lock. A commit waits for the
+-- warmups_claimed locks what nobody else has, and answers the rest as busy: it waits for no lock. What is new when there
+-- are 10,000 is answered as full; what no node has asked for in 90 days makes room. A commit waits for the
 -- standby, and so what was read counts, also what an earlier commit with an unknown outcome has left.
 CREATE FUNCTION mta_cluster.warmups_claimed(call jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
 	me     text := call->>'owner';
 	names  bytea[] := ARRAY(SELECT decode(k->>'name', 'base64') FROM jsonb_array_elements(call->'keys') k);
+	fresh  bytea[];
 	mine   bytea[];
 	moment bigint;
 	latest bigint;
 BEGIN
 	PERFORM mta_cluster.durable();
-	INSERT INTO mta_cluster.warmups (name)
-		SELECT n FROM unnest(names) n WHERE NOT EXISTS (SELECT FROM mta_cluster.warmups w WHERE w.name = n)
-		ORDER BY n ON CONFLICT DO NOTHING;
-	IF FOUND AND (SELECT count(*) FROM mta_cluster.warmups) > 10000 THEN
-		RAISE EXCEPTION 'the cluster would have more than 10000 warm-ups: delete old ones from mta_cluster.warmups';
+	fresh := ARRAY(SELECT DISTINCT n FROM unnest(names) n
+		WHERE NOT EXISTS (SELECT FROM mta_cluster.warmups w WHERE w.name = n));
+	IF cardinality(fresh) > 0 THEN
+		DELETE FROM mta_cluster.warmups WHERE name IN (SELECT w.name FROM mta_cluster.warmups w
+			WHERE w.seen < (extract(epoch FROM clock_timestamp()) - 90 * 86400) * 1000 FOR UPDATE SKIP LOCKED);
+		INSERT INTO mta_cluster.warmups (name) SELECT n FROM unnest(fresh) n ORDER BY n
+			LIMIT greatest(0, 10000 - (SELECT count(*) FROM mta_cluster.warmups)) ON CONFLICT DO NOTHING;
 	END IF;
 	SELECT greatest((call->>'seen')::bigint, max(w.seen)) INTO latest
 		FROM mta_cluster.warmups w WHERE w.name = ANY (names);
@@ -60,11 +64,12 @@ BEGIN
 	UPDATE mta_cluster.warmups w SET fence = w.fence + 1, owner = me, expires = moment + (call->>'ttl')::bigint,
 		seen = moment WHERE w.name = ANY (mine);
 	RETURN jsonb_build_object('now', moment, 'rows', (
-		SELECT COALESCE(jsonb_agg(CASE WHEN m IS NULL THEN '{"busy": true}' ELSE jsonb_build_object(
+		SELECT COALESCE(jsonb_agg(CASE WHEN w.name IS NULL THEN '{"full": true}'
+			WHEN m IS NULL THEN '{"busy": true}' ELSE jsonb_build_object(
 			'fence', w.fence, 'version', w.version,
 			'value', CASE WHEN w.version <> k.have THEN encode(w.value, 'base64') END) END ORDER BY k.n), '[]')
 		FROM ROWS FROM (jsonb_to_recordset(call->'keys') AS (name text, have bigint)) WITH ORDINALITY AS k (name, have, n)
-			JOIN mta_cluster.warmups w ON w.name = decode(k.name, 'base64') LEFT JOIN unnest(mine) m ON m = w.name));
+			LEFT JOIN mta_cluster.warmups w ON w.name = decode(k.name, 'base64') LEFT JOIN unnest(mine) m ON m = w.name));
 END $$;
 
 -- warmups_written carries out each change that has the newest lock and version. One that was carried out before is

@@ -32,7 +32,7 @@ const (
 	Audit    = "audit"           // operators' actions can't be put on record, so nothing can be changed
 	DNS      = "dns"             // name servers answer nothing
 	Damage   = "damage"          // octets of a file are not what was written
-	Warmup   = "warmup"          // the ledger of a warm-up is no help: its source sends nothing
+	Warmup   = "warmup"          // the ledger of a warm-up is no help: its source gets no tokens
 	Health   = "warmup_health"   // the mail of a warming source is badly received
 	Maildrop = "maildrop"        // mail that sendmail left can't be picked up
 	Paused   = "paused"          // an operator lets nothing be sent at all

@@ -261,7 +261,7 @@ func networkOf(ip string) (netip.Prefix, error) {
 	return a.Prefix(48)
 }
 
-// Trouble returns which warm-ups send nothing on account of their ledger, "" when none does.
+// Trouble returns which warm-ups get no tokens on account of their ledger, "" when none does.
 func (w *Warming) Trouble() string {
 	var all []string
 	if lost := w.copies.trouble(); lost != "" {
@@ -270,7 +270,7 @@ func (w *Warming) Trouble() string {
 	for _, key := range w.ctl.IPs() {
 		if s, _ := w.ctl.Status(key); s.LedgerFailure() != "" {
 			all = append(all,
-				fmt.Sprintf("the warm-up of %s sends nothing: %s", w.c.Policy().WarmupSource(key), s.LedgerFailure()))
+				fmt.Sprintf("the warm-up of %s gets no tokens: %s", w.c.Policy().WarmupSource(key), s.LedgerFailure()))
 		}
 	}
 	return faultlog.Few(all)

@@ -72,14 +72,14 @@ func (w *Warmups) Claim(ctx context.Context, node string, ttl time.Duration, key
 	if err != nil {
 		return dst, 0, err
 	}
-	first := len(dst)
 	for i, r := range rows {
-		if !r.Busy && r.Version < keys[i].Have {
-			return dst[:first], 0, fmt.Errorf("the database has lost writes: the warm-up of %s has version %d there, "+
-				"and this node knows version %d", keys[i].Name, r.Version, keys[i].Have)
+		record := warmup.Record{Name: keys[i].Name, Busy: r.Busy || r.Full, Fence: r.Fence, Version: r.Version,
+			Value: r.Value}
+		if r.Full {
+			record.Why = "the cluster has 10,000 warm-ups, the most it can have: delete those that no node has " +
+				"under a plan from mta_cluster.warmups"
 		}
-		dst = append(dst, warmup.Record{Name: keys[i].Name, Busy: r.Busy, Fence: r.Fence, Version: r.Version,
-			Value: r.Value})
+		dst = append(dst, record)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
