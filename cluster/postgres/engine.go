@@ -28,7 +28,7 @@ import (
 
 // Limits of a node's connections.
 const (
-	most    = 4                // at a time
+	most    = 4                // at a time, unless Config has another number
 	connect = 2 * time.Second  // for each host, unless the address says otherwise
 	abandon = 10 * time.Second // a connection without an answer is closed: the host may be gone
 )
@@ -37,6 +37,7 @@ const (
 type Config struct {
 	Database   string // a URL or keywords as libpq takes them; of several hosts the one that may be written to is used
 	Replicated bool   // a managed service replicates below the database, so that no standby shows
+	Most       int    // connections at a time; 0: 4
 }
 
 // Engine is a node's access to the database. Its methods may be called at the same time.
@@ -65,7 +66,7 @@ func Open(c Config) (*Engine, error) {
 	if cfg.ValidateConnect == nil {
 		cfg.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
 	}
-	e := &Engine{cfg: cfg, replicated: c.Replicated, slots: make(chan struct{}, most)}
+	e := &Engine{cfg: cfg, replicated: c.Replicated, slots: make(chan struct{}, cmp.Or(c.Most, most))}
 	e.ctx, e.close = context.WithCancel(context.Background())
 	return e, nil
 }
@@ -73,7 +74,7 @@ func Open(c Config) (*Engine, error) {
 // Close closes all connections. Commits on their way have an unknown outcome.
 func (e *Engine) Close() {
 	e.close()
-	for range most {
+	for range cap(e.slots) {
 		e.slots <- struct{}{}
 	}
 	e.drop()
@@ -86,7 +87,7 @@ func (e *Engine) do(ctx context.Context, f func(*conn) error) error {
 	case <-e.ctx.Done():
 		return errors.New("the engine is closed")
 	case <-ctx.Done():
-		return fmt.Errorf("all %d connections wait for the database: %w", most, ctx.Err())
+		return fmt.Errorf("all %d connections wait for the database: %w", cap(e.slots), ctx.Err())
 	}
 	done := make(chan error, 1)
 	go func() { // ended by the connection's deadline

@@ -28,7 +28,8 @@ var _ warmup.Store = (*Warmups)(nil)
 // SharedWarmups opens the store of the cluster that a relay is in.
 func SharedWarmups(cfg *config.Config, m *membership.Membership) (*Warmups, error) {
 	k := &cfg.Cluster
-	e, err := postgres.Open(postgres.Config{Database: string(k.Database), Replicated: k.Replicated})
+	// The second connection is for when the first gets no answer.
+	e, err := postgres.Open(postgres.Config{Database: string(k.Database), Replicated: k.Replicated, Most: 2})
 	if err != nil {
 		return nil, err
 	}
