@@ -71,6 +71,7 @@ type mail struct {
 const (
 	scheduledID envelope.ID = 1 << 40
 	leftID      envelope.ID = 2 << 40
+	silentID    envelope.ID = 3 << 40
 )
 
 func (m *mail) Get(_ context.Context, tenant string, id envelope.ID) (http.Message, error) {
@@ -96,6 +97,10 @@ func (m *mail) Cancel(_ context.Context, _ string, what http.Cancel) (http.Cance
 	switch {
 	case what.ID == leftID || strings.HasPrefix(what.Campaign, "L"):
 		return http.Cancelled{TooLate: 1}, nil
+	case what.ID == silentID || strings.HasPrefix(what.Campaign, "S"):
+		return http.Cancelled{Cancelled: 1, Unanswered: []int{2}}, nil
+	case strings.HasPrefix(what.Campaign, "M"):
+		return http.Cancelled{Cancelled: 1, MovedTo: []string{"archive"}}, nil
 	case what.ID != 0 && what.ID != scheduledID:
 		return http.Cancelled{}, http.ErrNoMessage
 	}
@@ -386,11 +391,15 @@ func TestScheduledMailIsCancelledAndMoved(t *testing.T) {
 		{"POST", "/v3/user/scheduled_sends", `{"batch_id":"` + batch + `","status":"pause"}`, 400, "can't be paused"},
 		{"POST", "/v3/user/scheduled_sends", `{"batch_id":"x","status":"cancel"}`, 400, "invalid batch id"},
 		{"POST", "/v3/user/scheduled_sends", `{"batch_id":"` + left + `","status":"cancel"}`, 400, "too late for 1"},
+		{"POST", "/v3/user/scheduled_sends", `{"batch_id":"S` + left[1:] + `","status":"cancel"}`, 503, "not all nodes of the cluster"},
+		{"PATCH", "/v3/user/scheduled_sends/S" + left[1:], `{"status":"cancel"}`, 503, "not all nodes of the cluster"},
+		{"POST", "/v3/user/scheduled_sends", `{"batch_id":"M` + left[1:] + `","status":"cancel"}`, 503, "cancel there, too: archive"},
 		{"PATCH", "/v3/user/scheduled_sends/" + batch, `{"status":"cancel"}`, 204, ""},
 		{"DELETE", "/v3/user/scheduled_sends/" + batch, "", 400, "gone"},
 		{"POST", "/emails/" + scheduledID.String() + "/cancel", "", 200, `"id":"` + scheduledID.String()},
 		{"POST", "/emails/" + scheduledID.String() + "/cancel", "{}", 200, `"object":"email"`},
 		{"POST", "/emails/" + leftID.String() + "/cancel", "", 422, "too late"},
+		{"POST", "/emails/" + silentID.String() + "/cancel", "", 503, "not all nodes of the cluster"},
 		{"POST", "/emails/" + envelope.ID(3).String() + "/cancel", "", 404, "not_found"},
 		{"POST", "/emails/no-id/cancel", "", 404, "not_found"},
 		{"GET", "/emails/" + scheduledID.String(), "", 200, `"last_event":"scheduled"`},

@@ -3,6 +3,7 @@ package compat
 import (
 	nethttp "net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"example.org/mta/internal/envelope"
@@ -81,13 +82,24 @@ func cancelBatch(c *http.Call, id, status string) error {
 			Remedy: "cancel it, and send it again later"}}
 	}
 	done, err := c.Messages().Cancel(c.Context(), c.Identity.Tenant, http.Cancel{Campaign: id})
-	switch {
-	case err != nil:
+	if err != nil {
 		return c.MessageTrouble(err)
+	}
+	return whole(c, done, nethttp.StatusBadRequest)
+}
+
+// whole returns an error, with a status where it was too late, unless all is cancelled.
+func whole(c *http.Call, done http.Cancelled, late int) error {
+	switch {
+	case len(done.Unanswered) > 0:
+		return c.MessageTrouble(http.Unanswered(done.Unanswered))
 	case done.TooLate > 0:
-		return http.Problemf(nethttp.StatusBadRequest,
+		return http.Problemf(late,
 			"it was too late for %d recipients, to whom the message is on its way or has been sent; %d were cancelled",
 			done.TooLate, done.Cancelled)
+	case len(done.MovedTo) > 0:
+		return http.Problemf(nethttp.StatusServiceUnavailable, "%d recipients were cancelled, and more may have moved "+
+			"to other relays: cancel there, too: %s", done.Cancelled, strings.Join(done.MovedTo, ", "))
 	}
 	return nil
 }
@@ -215,13 +227,11 @@ func resendCancel(c *http.Call) error {
 		return err
 	}
 	done, err := c.Messages().Cancel(c.Context(), c.Identity.Tenant, http.Cancel{ID: id})
-	switch {
-	case err != nil:
+	if err != nil {
 		return c.MessageTrouble(err)
-	case done.TooLate > 0:
-		return http.Problemf(nethttp.StatusUnprocessableEntity,
-			"it was too late for %d recipients, to whom the message is on its way or has been sent; %d were cancelled",
-			done.TooLate, done.Cancelled)
+	}
+	if err := whole(c, done, nethttp.StatusUnprocessableEntity); err != nil {
+		return err
 	}
 	return c.JSON(nethttp.StatusOK, resendDone{"email", id.String()})
 }
