@@ -204,7 +204,7 @@ func (r *mailIn) answersTenants() *submitted.Submitted {
 	s := submitted.New(submitted.Submitted{
 		Messages: &r.queued, LogDir: r.accountingDir, Flush: r.flushAccounting, Keyed: r.messagesOfRequest,
 	})
-	r.everywhere = &submitted.Everywhere{Messages: s, Name: r.inForce().NodeID, Now: r.now}
+	r.everywhere = &submitted.Everywhere{Own: s, Name: r.inForce().NodeID, Now: r.now, Log: r.log}
 	if r.cluster != nil {
 		r.everywhere.Nodes = wiring.Clients(r.cluster, r.everywhere)
 	}

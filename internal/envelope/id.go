@@ -68,6 +68,10 @@ var idValues = func() (v [256]int8) {
 // before. It is for what has no other time.
 func (id ID) Time() time.Time { return time.UnixMilli(int64(id >> idSeqBits)) }
 
+// Node is the number of the node of a cluster that has made the id. Of an id that was made by a relay which had not
+// joined one it is any number, often 0.
+func (id ID) Node() int { return int(id % idNodes) }
+
 // FirstID is the smallest id that can be made at t, for ranges by time.
 func FirstID(t time.Time) ID { return ID(t.UnixMilli()) << idSeqBits }
 

@@ -41,14 +41,15 @@ func nodes(m *membership.Membership, ask *asking.Asker, handler func(from int) h
 // Self is the number of this node.
 func (n *Nodes) Self() int { return int(n.part.Status().Number) }
 
-// Others are the numbers of the other members.
-func (n *Nodes) Others() (all []int) {
-	for _, m := range n.part.Status().Members {
+// Others are the numbers of the other members; false until the database was read.
+func (n *Nodes) Others() (all []int, known bool) {
+	members := n.part.Status().Members
+	for _, m := range members {
 		if !m.Forgotten && !n.part.Own(m.Number) {
 			all = append(all, int(m.Number))
 		}
 	}
-	return all
+	return all, len(members) > 0
 }
 
 // Ask has another node answer a request.

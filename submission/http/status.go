@@ -31,7 +31,8 @@ type Messages interface {
 // Errors of Messages.
 var (
 	ErrNoMessage = errors.New("no such message")
-	// ErrTwo is returned by Cancel for an id that this relay and one whose mail was moved here have both given.
+	// ErrTwo is returned by Cancel and Move for an id that two relays have given, one of which may have moved its mail
+	// to the other.
 	ErrTwo = errors.New("the id of two messages")
 	// ErrReleased is returned by Move for a message that waits for no release, or not as a whole.
 	ErrReleased = errors.New("already released")
@@ -43,8 +44,7 @@ var (
 	ErrTooMuch = errors.New("too much to look through")
 )
 
-// Unanswered is returned for a message that no node of the cluster knows, by the numbers of those that have not
-// answered.
+// Unanswered is returned for a message that nodes of the cluster may have which have not answered, by their numbers.
 type Unanswered []int
 
 func (u Unanswered) Error() string {
@@ -64,6 +64,8 @@ type Message struct {
 	Tags       []string           `json:"tags,omitempty"`
 	Meta       json.RawMessage    `json:"meta,omitempty"`
 	Recipients []MessageRecipient `json:"recipients"`
+	// the numbers of the cluster's nodes that have not answered, and may have recipients
+	Unanswered []int `json:"unanswered,omitempty"`
 }
 
 // MessageRecipient is a recipient of a message.
@@ -198,13 +200,13 @@ func (c *Call) MessageTrouble(err error) error {
 	switch {
 	case errors.As(err, &unanswered):
 		return &Problem{Status: http.StatusServiceUnavailable, RetryAfter: shortPause,
-			Detail: "not all nodes of the cluster have answered, and the others have no such message: try again",
+			Detail: "not all nodes of the cluster have answered: try again",
 			Extra:  map[string]any{"unanswered": []int(unanswered)}, Cause: err}
 	case errors.Is(err, ErrNoMessage):
 		return Problemf(http.StatusNotFound, "there is no such message, or the relay has no record of it any more")
 	case errors.Is(err, ErrTwo):
-		return Problemf(http.StatusConflict, "two relays have both given this id: cancel the message "+
-			"by its id at the relay that has it now, which the list of messages there has")
+		return Problemf(http.StatusConflict, "two relays have both given this id: use the id of the "+
+			"message at the relay that has it now, which the list of messages there has")
 	case errors.Is(err, ErrReleased):
 		return Problemf(http.StatusConflict,
 			"the message is not scheduled, or was released already: its time can't be changed")

@@ -122,7 +122,11 @@ func (s *Submitted) cancelID(ctx context.Context, tenant string, id envelope.ID)
 	if len(moved) == 0 || !errors.Is(err, http.ErrNoMessage) {
 		return done, err
 	}
-	for _, here := range moved {
+	for i := range moved {
+		here, err := envelope.ParseID(moved[i].ID)
+		if err != nil {
+			return all, err
+		}
 		done, err := s.cancelOne(ctx, tenant, here, false)
 		if err != nil {
 			return all, err
@@ -137,14 +141,14 @@ func (s *Submitted) cancelID(ctx context.Context, tenant string, id envelope.ID)
 	return all, nil
 }
 
-// movedHere returns the ids here of a tenant's message that had an id at another relay.
-func (s *Submitted) movedHere(ctx context.Context, tenant string, id envelope.ID) (own []envelope.ID, err error) {
+// movedHere returns what is here of a tenant's message that had an id at another relay.
+func (s *Submitted) movedHere(ctx context.Context, tenant string, id envelope.ID) (own []http.Message, err error) {
 	all, err := messages.KeyStore{Queue: s.Messages.Queue}.MovedHere(id)
 	for _, here := range all {
-		_, failed := s.get(ctx, tenant, here)
+		m, failed := s.get(ctx, tenant, here)
 		switch {
 		case failed == nil:
-			own = append(own, here)
+			own = append(own, m)
 		case !errors.Is(failed, http.ErrNoMessage):
 			return nil, failed
 		}

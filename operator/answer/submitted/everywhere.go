@@ -2,12 +2,12 @@ package submitted
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	nethttp "net/http"
 	"slices"
@@ -21,27 +21,37 @@ import (
 
 // Nodes are the nodes of a cluster.
 type Nodes interface {
-	// Others are the numbers of the other members.
-	Others() []int
+	Self() int
+	// Others are the numbers of the other members; false while they are not known.
+	Others() ([]int, bool)
 	// Ask has another node answer a request, by its Everywhere. The whole answer is in memory, and bounded.
 	Ask(ctx context.Context, node int, r *nethttp.Request) (*nethttp.Response, error)
+}
+
+// Own answers tenants about their mail at this node.
+type Own interface {
+	http.Messages
+	// Parts are the message with an id, or what was moved here of one that had it: that can have come in parts, with an
+	// id here for each.
+	Parts(ctx context.Context, tenant string, id envelope.ID) ([]http.Message, error)
 }
 
 // Everywhere answers tenants about their mail at all nodes of a cluster: by its id, wherever it is and was moved, and
 // cancels of campaigns, tags and keys are of all nodes. What another node asks is answered of this node alone.
 type Everywhere struct {
-	http.Messages       // of this node
-	Nodes         Nodes // nil: there is no other
-	Name          string
-	Now           func() time.Time
+	Own
+	Nodes Nodes // nil: there is no other
+	Name  string
+	Now   func() time.Time
+	Log   *slog.Logger
 
 	mu    sync.Mutex // guards asked
 	asked map[string]*gcra.Limiter
 }
 
 const (
-	// mostHops bounds how often mail that has moved again is followed.
-	mostHops = 4
+	// mostIDs bounds the ids under which mail that has moved again, or in parts, is followed.
+	mostIDs = 16
 	// mostTenants is how many tenants are counted before those that matter no more go.
 	mostTenants = 1024
 	// maxQuestion bounds what another node asks, in octets.
@@ -61,10 +71,10 @@ type question struct {
 }
 
 type answered struct {
-	Name    string         // the nodeid of the node
-	Message http.Message   `json:",omitzero"`
-	Done    http.Cancelled `json:",omitzero"`
-	Error   string         `json:",omitempty"`
+	Name  string         // the nodeid of the node
+	Parts []http.Message `json:",omitempty"`
+	Done  http.Cancelled `json:",omitzero"`
+	Error string         `json:",omitempty"`
 }
 
 // failures are the errors that go from node to node.
@@ -82,11 +92,11 @@ func (e *Everywhere) ServeHTTP(w nethttp.ResponseWriter, r *nethttp.Request) {
 	var err error
 	switch q.Do {
 	case "get":
-		a.Message, err = e.Messages.Get(r.Context(), q.Tenant, q.ID)
+		a.Parts, err = e.Own.Parts(r.Context(), q.Tenant, q.ID)
 	case "cancel":
-		a.Done, err = e.Messages.Cancel(r.Context(), q.Tenant, q.Cancel)
+		a.Done, err = e.Own.Cancel(r.Context(), q.Tenant, q.Cancel)
 	case "move":
-		err = e.Messages.Move(r.Context(), q.Tenant, q.ID, q.At)
+		err = e.Own.Move(r.Context(), q.Tenant, q.ID, q.At)
 	default:
 		err = fmt.Errorf("it has no answer to %.20q", q.Do)
 	}
@@ -132,13 +142,20 @@ func (e *Everywhere) ask(ctx context.Context, node int, q question) (a answered,
 	return a, err
 }
 
-// askAll asks nodes at the same time. silent are those without an answer to count on.
-func (e *Everywhere) askAll(ctx context.Context, nodes []int, q question) (answers map[int]answered, two bool,
-	silent []int) {
+// askAll asks nodes at the same time, until one has an answer that is enough. silent are those without an answer to
+// count on.
+func (e *Everywhere) askAll(ctx context.Context, nodes []int, q question,
+	enough func(answered) bool) (answers map[int]answered, silent []int) {
+	ctx, end := context.WithCancel(ctx)
+	defer end()
 	all, errs := make([]answered, len(nodes)), make([]error, len(nodes))
 	var asked sync.WaitGroup
 	for i, n := range nodes {
-		asked.Go(func() { all[i], errs[i] = e.ask(ctx, n, q) })
+		asked.Go(func() {
+			if all[i], errs[i] = e.ask(ctx, n, q); errs[i] == nil && enough(all[i]) {
+				end()
+			}
+		})
 	}
 	asked.Wait()
 	answers = make(map[int]answered)
@@ -146,13 +163,11 @@ func (e *Everywhere) askAll(ctx context.Context, nodes []int, q question) (answe
 		switch {
 		case errs[i] == nil:
 			answers[n] = all[i]
-		case errors.Is(errs[i], http.ErrTwo):
-			two = true
 		case !errors.Is(errs[i], http.ErrNoMessage):
 			silent = append(silent, n)
 		}
 	}
-	return answers, two, silent
+	return answers, silent
 }
 
 // may reports whether the nodes are asked for a tenant now.
@@ -178,118 +193,190 @@ func (e *Everywhere) may(tenant string) bool {
 	return true
 }
 
+// errNodes is returned while this node does not know which others there are.
+var errNodes = errors.New("the nodes of the cluster are not known yet, since its database has not been read")
+
 // others are the nodes that can be asked.
-func (e *Everywhere) others() []int {
+func (e *Everywhere) others() ([]int, error) {
 	if e.Nodes == nil {
-		return nil
+		return nil, nil
 	}
-	return e.Nodes.Others()
+	nodes, known := e.Nodes.Others()
+	if !known {
+		return nil, errNodes
+	}
+	return nodes, nil
 }
 
-// copied is a message as a node has it; node 0 is this one.
+// copied is a message as a node has it, which was asked for it by an id; node 0 is this one.
 type copied struct {
 	node int
+	by   envelope.ID
 	http.Message
 }
 
+func (c *copied) is(id envelope.ID) bool { return c.ID == id.String() }
+
 // find looks for a message at all nodes, and for what it has become where it was moved. here is what this one has of
-// it.
-func (e *Everywhere) find(ctx context.Context, tenant string, id envelope.ID, here []copied) (all []copied,
-	err error) {
-	nodes, next := e.others(), []envelope.ID{id}
-	add := func(node int, m http.Message) {
-		if slices.ContainsFunc(all, func(c copied) bool { return c.node == node && c.ID == m.ID }) {
-			return
-		}
-		all = append(all, copied{node, m})
-		further, err := envelope.ParseID(m.ID)
-		if err == nil && hasMoved(&m) && !slices.Contains(next, further) {
-			next = append(next, further)
-		}
-	}
-	for _, c := range here {
-		add(c.node, c.Message)
-	}
-	var silent []int
-	for i := 0; i < len(next) && i < mostHops; i++ {
-		if i > 0 {
-			if m, err := e.Messages.Get(ctx, tenant, next[i]); err == nil {
-				add(0, m)
+// it. The node whose number the id ends with has made it, most likely, and is asked alone first: if it has all of the
+// message, or with first any node has, no more are asked. silent are the nodes without an answer.
+func (e *Everywhere) find(ctx context.Context, tenant string, id envelope.ID, nodes []int, here []http.Message,
+	first bool) (all []copied, silent http.Unanswered, err error) {
+	next := []envelope.ID{id}
+	add := func(node int, by envelope.ID, parts []http.Message) {
+		for _, m := range parts {
+			if slices.ContainsFunc(all, func(c copied) bool { return c.node == node && c.ID == m.ID }) {
+				continue
+			}
+			all = append(all, copied{node, by, m})
+			further, err := envelope.ParseID(m.ID)
+			if err == nil && hasMoved(m) && !slices.Contains(next, further) {
+				next = append(next, further)
 			}
 		}
-		answers, two, without := e.askAll(ctx, nodes, question{Do: "get", Tenant: tenant, ID: next[i]})
-		if silent = append(silent, without...); two {
-			return nil, http.ErrTwo
+	}
+	add(0, id, here)
+	for i := 0; i < len(next) && i < mostIDs; i++ {
+		by := next[i]
+		if i > 0 {
+			parts, err := e.Own.Parts(ctx, tenant, by)
+			if err != nil && !errors.Is(err, http.ErrNoMessage) {
+				return nil, nil, err
+			}
+			add(0, by, parts)
 		}
-		for _, n := range slices.Sorted(maps.Keys(answers)) {
-			add(n, answers[n].Message)
+		whole := func(a answered) bool {
+			return slices.ContainsFunc(a.Parts, func(m http.Message) bool {
+				return m.ID == by.String() && !hasMoved(m)
+			})
 		}
+		ask := func(nodes []int, ends bool) (enough bool) {
+			answers, without := e.askAll(ctx, nodes, question{Do: "get", Tenant: tenant, ID: by},
+				func(a answered) bool { return ends && whole(a) })
+			silent = append(silent, without...)
+			for _, n := range slices.Sorted(maps.Keys(answers)) {
+				add(n, by, answers[n].Parts)
+				enough = enough || whole(answers[n])
+			}
+			return enough
+		}
+		rest := slices.DeleteFunc(slices.Clone(nodes), func(n int) bool {
+			return slices.ContainsFunc(all, func(c copied) bool { return c.node == n && c.is(by) })
+		})
+		if home := slices.Index(rest, by.Node()); home >= 0 {
+			if ask(rest[home:home+1], false) {
+				continue
+			}
+			rest = slices.Delete(rest, home, home+1)
+		}
+		ask(rest, first)
 	}
 	slices.Sort(silent)
-	if silent = slices.Compact(silent); len(silent) > 0 {
-		err = http.Unanswered(silent)
-	}
-	return all, err
+	return all, slices.Compact(silent), nil
 }
 
-func hasMoved(m *http.Message) bool {
-	return slices.ContainsFunc(m.Recipients, func(r http.MessageRecipient) bool { return r.Status == http.Moved })
+// findOne is find for a change: it fails for an id that could be another message's.
+func (e *Everywhere) findOne(ctx context.Context, tenant string, id envelope.ID, nodes []int,
+	here []http.Message) (all []copied, silent http.Unanswered, err error) {
+	if all, silent, err = e.find(ctx, tenant, id, nodes, here, false); err != nil {
+		return nil, nil, err
+	}
+	given := 0
+	certain := len(here) > 0 || len(silent) == 0 || slices.Contains(nodes, id.Node())
+	for i := range all {
+		if all[i].is(id) {
+			given++
+			certain = certain && (len(here) > 0 || len(silent) == 0 || all[i].node == id.Node())
+		}
+	}
+	switch {
+	case given > 1:
+		err = http.ErrTwo
+	case !certain, len(all) == 0 && len(silent) > 0:
+		err = silent
+	case len(all) == 0:
+		err = http.ErrNoMessage
+	}
+	return all, silent, err
+}
+
+func hasMoved(parts ...http.Message) bool {
+	return slices.ContainsFunc(parts, func(m http.Message) bool {
+		return slices.ContainsFunc(m.Recipients, func(r http.MessageRecipient) bool { return r.Status == http.Moved })
+	})
 }
 
 // Get implements http.Messages.
 func (e *Everywhere) Get(ctx context.Context, tenant string, id envelope.ID) (http.Message, error) {
-	m, err := e.Messages.Get(ctx, tenant, id)
-	known := err == nil
+	here, err := e.Own.Parts(ctx, tenant, id)
+	nodes, unknown := e.others()
+	// The queue of another node has what this one has no time to look for in its log.
+	elsewhere := errors.Is(err, http.ErrNoMessage) || errors.Is(err, http.ErrBusy) || errors.Is(err, http.ErrTooMuch)
 	switch {
-	case known && !hasMoved(&m), !known && !errors.Is(err, http.ErrNoMessage), len(e.others()) == 0:
-		return m, err
+	case err == nil && !hasMoved(here...), err != nil && !elsewhere, unknown == nil && len(nodes) == 0:
+		return whole(here), err
+	case unknown != nil:
+		return http.Message{}, unknown
 	case !e.may(tenant):
-		return m, when(!known, http.ErrBusy)
+		return http.Message{}, http.ErrBusy
 	}
-	var here []copied
-	if known {
-		here = append(here, copied{0, m})
+	all, silent, failed := e.find(ctx, tenant, id, nodes, here, true)
+	switch {
+	case failed != nil:
+		return http.Message{}, failed
+	case len(all) == 0 && len(silent) > 0:
+		return http.Message{}, silent
+	case len(all) == 0:
+		return http.Message{}, err
 	}
-	all, silent := e.find(ctx, tenant, id, here)
-	if len(all) == 0 {
-		return m, cmp.Or(silent, err)
-	}
-	first := slices.IndexFunc(all, func(c copied) bool { return c.ID == id.String() })
-	m = all[max(first, 0)].Message
+	own := slices.IndexFunc(all, func(c copied) bool { return c.is(id) })
+	m := all[max(own, 0)].Message
 	for i := range all {
-		follow(&m, &all[i].Message)
+		follow(&m, &all[i].Message, own < 0)
 	}
 	m.Summarise()
+	if own < 0 || hasMoved(m) {
+		m.Unanswered = silent
+	}
 	return m, nil
 }
 
-func when(is bool, err error) error {
-	if is {
-		return err
+// whole is a message of its parts.
+func whole(parts []http.Message) (m http.Message) {
+	for i := range parts {
+		if i == 0 {
+			m = parts[i]
+		}
+		follow(&m, &parts[i], true)
 	}
-	return nil
+	m.Summarise()
+	return m
 }
 
-// follow has the recipients of a message that were moved be as another node has them.
-func follow(m, other *http.Message) {
+// follow has the recipients of a message that were moved be as another node has them. parts adds others, too.
+func follow(m, other *http.Message, parts bool) {
 	m.Recipients = slices.Clone(m.Recipients)
-	for i := range m.Recipients {
-		for _, r := range other.Recipients {
-			if m.Recipients[i].Status == http.Moved && r.Address == m.Recipients[i].Address {
-				m.Recipients[i] = r
-			}
+	for _, r := range other.Recipients {
+		i := slices.IndexFunc(m.Recipients, func(mine http.MessageRecipient) bool { return mine.Address == r.Address })
+		switch {
+		case i < 0 && parts:
+			m.Recipients = append(m.Recipients, r)
+		case i >= 0 && m.Recipients[i].Status == http.Moved:
+			m.Recipients[i] = r
 		}
 	}
 }
 
 // Cancel implements http.Messages.
 func (e *Everywhere) Cancel(ctx context.Context, tenant string, what http.Cancel) (http.Cancelled, error) {
-	nodes := e.others()
+	nodes, unknown := e.others()
 	switch {
-	case len(nodes) == 0:
-		return e.Messages.Cancel(ctx, tenant, what)
 	case what.ID != 0:
 		return e.cancelID(ctx, tenant, what.ID)
+	case unknown != nil:
+		return http.Cancelled{}, unknown
+	case len(nodes) == 0:
+		return e.Own.Cancel(ctx, tenant, what)
 	case !e.may(tenant):
 		return http.Cancelled{}, http.ErrBusy
 	}
@@ -300,16 +387,18 @@ func (e *Everywhere) Cancel(ctx context.Context, tenant string, what http.Cancel
 		silent   []int
 		together sync.WaitGroup
 	)
-	together.Go(func() { done, err = e.Messages.Cancel(ctx, tenant, what) })
-	answers, _, silent = e.askAll(ctx, nodes, question{Do: "cancel", Tenant: tenant, Cancel: what})
+	together.Go(func() { done, err = e.Own.Cancel(ctx, tenant, what) })
+	answers, silent = e.askAll(ctx, nodes, question{Do: "cancel", Tenant: tenant, Cancel: what},
+		func(answered) bool { return false })
 	together.Wait()
-	switch unknown := errors.Is(err, http.ErrNoMessage); {
-	case err != nil && !unknown:
-		return done, err // a repeat reaches the others again
-	case unknown && len(answers) == 0 && len(silent) > 0:
+	switch noMessage := errors.Is(err, http.ErrNoMessage); {
+	case noMessage && len(answers) == 0 && len(silent) > 0:
 		return done, http.Unanswered(silent)
-	case unknown && len(answers) == 0:
+	case err != nil && len(answers) == 0:
 		return done, err
+	case err != nil && !noMessage: // what the others have cancelled stays so
+		e.Log.Warn("cancelling at this node", "tenant", tenant, "error", err)
+		silent = append(silent, e.Nodes.Self())
 	}
 	reached := []string{e.Name}
 	for _, n := range slices.Sorted(maps.Keys(answers)) {
@@ -324,107 +413,110 @@ func (e *Everywhere) Cancel(ctx context.Context, tenant string, what http.Cancel
 	done.MovedTo = slices.DeleteFunc(slices.Compact(done.MovedTo), func(name string) bool {
 		return slices.Contains(reached, name)
 	})
+	slices.Sort(silent)
 	done.Unanswered = silent
 	return done, nil
 }
 
 // cancelID cancels a message where it is, and where it was moved.
 func (e *Everywhere) cancelID(ctx context.Context, tenant string, id envelope.ID) (http.Cancelled, error) {
-	done, err := e.Messages.Cancel(ctx, tenant, http.Cancel{ID: id})
+	done, err := e.Own.Cancel(ctx, tenant, http.Cancel{ID: id})
 	isMoved := func(r http.CancelledRecipient) bool { return r.Status == http.Moved }
 	moved := slices.ContainsFunc(done.Recipients, isMoved)
+	nodes, unknown := e.others()
 	switch {
-	case err == nil && !moved, err != nil && !errors.Is(err, http.ErrNoMessage):
+	case err == nil && !moved, err != nil && !errors.Is(err, http.ErrNoMessage), unknown == nil && len(nodes) == 0:
 		return done, err
+	case unknown != nil: // a repeat has the same answer for what is cancelled
+		return done, unknown
 	case !e.may(tenant):
-		return done, when(err != nil, http.ErrBusy)
+		return done, http.ErrBusy
 	}
-	all, silent := e.find(ctx, tenant, id, e.here(ctx, tenant, id))
-	given := 0 // by how many nodes the id was given to a message that they know
-	for _, c := range all {
-		if c.ID == id.String() {
-			given++
+	var here []http.Message
+	if err == nil {
+		if here, err = e.Own.Parts(ctx, tenant, id); err != nil {
+			return done, err
 		}
 	}
-	if errors.Is(silent, http.ErrTwo) || given > 1 {
-		return done, http.ErrTwo
-	}
-	if len(all) == 0 && err != nil {
-		return done, cmp.Or(silent, err)
+	all, silent, err := e.findOne(ctx, tenant, id, nodes, here)
+	if err != nil {
+		return done, err
 	}
 	var without http.Unanswered
-	errors.As(silent, &without)
-	for _, c := range all {
-		more, failed := e.cancelAt(ctx, tenant, c)
-		if failed == nil {
+	for i, c := range all {
+		again := func(b copied) bool { return b.node == c.node && b.by == c.by }
+		if c.node == 0 && c.by == id || slices.ContainsFunc(all[:i], again) {
+			continue
+		}
+		more, failed := e.cancelAt(ctx, tenant, c.node, c.by)
+		switch {
+		case failed == nil:
 			done.Join(more)
-		} else if c.node != 0 {
+		case c.node == 0, errors.Is(failed, http.ErrTwo):
+			return done, failed
+		default:
 			without = append(without, c.node)
 		}
 	}
-	if len(done.Recipients) == 0 && len(without) > 0 {
+	own := slices.ContainsFunc(all, func(c copied) bool { return c.is(id) })
+	if !own || slices.ContainsFunc(done.Recipients, isMoved) {
+		without = append(without, silent...)
+	}
+	slices.Sort(without)
+	if without = slices.Compact(without); len(done.Recipients) == 0 {
 		return done, without
 	}
-	if slices.ContainsFunc(done.Recipients, isMoved) {
-		done.Unanswered = without
-	}
+	done.Unanswered = without
 	return done, nil
 }
 
-// cancelAt cancels a message at the node that has it.
-func (e *Everywhere) cancelAt(ctx context.Context, tenant string, c copied) (http.Cancelled, error) {
-	id, err := envelope.ParseID(c.ID)
-	if err != nil {
-		return http.Cancelled{}, err
-	}
+// cancelAt cancels a message at a node by an id that it knows.
+func (e *Everywhere) cancelAt(ctx context.Context, tenant string, node int, id envelope.ID) (http.Cancelled, error) {
 	what := http.Cancel{ID: id}
-	if c.node == 0 {
-		return e.Messages.Cancel(ctx, tenant, what)
+	if node == 0 {
+		return e.Own.Cancel(ctx, tenant, what)
 	}
-	a, err := e.ask(ctx, c.node, question{Do: "cancel", Tenant: tenant, Cancel: what})
+	a, err := e.ask(ctx, node, question{Do: "cancel", Tenant: tenant, Cancel: what})
 	return a.Done, err
 }
 
 // Move implements http.Messages.
 func (e *Everywhere) Move(ctx context.Context, tenant string, id envelope.ID, at time.Time) error {
-	err := e.Messages.Move(ctx, tenant, id, at)
-	unknown := errors.Is(err, http.ErrNoMessage)
-	if !unknown && !errors.Is(err, http.ErrReleased) || len(e.others()) == 0 {
+	err := e.Own.Move(ctx, tenant, id, at)
+	nodes, unknown := e.others()
+	noMessage := errors.Is(err, http.ErrNoMessage)
+	if !noMessage && !errors.Is(err, http.ErrReleased) || unknown == nil && len(nodes) == 0 {
 		return err
 	}
-	here := e.here(ctx, tenant, id)
+	here, failed := e.Own.Parts(ctx, tenant, id)
 	switch {
-	case !unknown && (len(here) == 0 || !hasMoved(&here[0].Message)):
+	case failed != nil && !errors.Is(failed, http.ErrNoMessage):
+		return failed
+	case !noMessage && !hasMoved(here...):
 		return err
+	case unknown != nil:
+		return unknown
 	case !e.may(tenant):
 		return http.ErrBusy
 	}
-	all, silent := e.find(ctx, tenant, id, here)
-	all = slices.DeleteFunc(all, func(c copied) bool { return hasMoved(&c.Message) })
+	all, silent, failed := e.findOne(ctx, tenant, id, nodes, here)
+	if failed != nil {
+		return failed
+	}
+	all = slices.DeleteFunc(all, func(c copied) bool { return hasMoved(c.Message) })
 	switch {
-	case len(all) == 0 && unknown:
-		return cmp.Or(silent, err)
-	case len(all) == 0:
-		return err
-	case len(all) > 1:
-		return http.ErrTwo
+	case len(all) == 0 && len(silent) > 0:
+		return silent
+	case len(all) != 1: // what moves in parts was in delivery
+		return http.ErrReleased
 	}
 	now, failed := envelope.ParseID(all[0].ID)
 	switch {
 	case failed != nil:
 		return failed
 	case all[0].node == 0:
-		return e.Messages.Move(ctx, tenant, now, at)
+		return e.Own.Move(ctx, tenant, now, at)
 	}
 	_, err = e.ask(ctx, all[0].node, question{Do: "move", Tenant: tenant, ID: now, At: at})
 	return err
-}
-
-// here is what this node has of a message.
-func (e *Everywhere) here(ctx context.Context, tenant string, id envelope.ID) []copied {
-	m, err := e.Messages.Get(ctx, tenant, id)
-	if err != nil {
-		return nil
-	}
-	return []copied{{0, m}}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	nethttp "net/http"
 	"net/http/httptest"
@@ -21,7 +22,8 @@ import (
 type desk struct {
 	http.Messages
 	known map[envelope.ID]*http.Message
-	ids   map[string][]envelope.ID // by campaign, or key
+	parts map[envelope.ID][]envelope.ID // what was moved here in several parts
+	ids   map[string][]envelope.ID      // by campaign, or key
 	moved []string
 	fails error
 
@@ -50,8 +52,26 @@ func (d *desk) Get(_ context.Context, tenant string, id envelope.ID) (http.Messa
 	return *m, nil
 }
 
+func (d *desk) Parts(_ context.Context, tenant string, id envelope.ID) (all []http.Message, err error) {
+	for _, id := range d.of(id) {
+		m, err := d.look(tenant, id)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, *m)
+	}
+	return all, nil
+}
+
+func (d *desk) of(id envelope.ID) []envelope.ID {
+	if parts := d.parts[id]; len(parts) > 0 {
+		return parts
+	}
+	return []envelope.ID{id}
+}
+
 func (d *desk) Cancel(_ context.Context, tenant string, what http.Cancel) (done http.Cancelled, err error) {
-	ids := []envelope.ID{what.ID}
+	ids := d.of(what.ID)
 	if what.ID == 0 {
 		if ids = d.ids[what.Campaign+what.IdempotencyKey]; what.IdempotencyKey != "" && ids == nil {
 			return done, http.ErrNoMessage
@@ -86,7 +106,7 @@ func (d *desk) Move(_ context.Context, tenant string, id envelope.ID, at time.Ti
 		return err
 	case m.ID != id.String():
 		return http.ErrNoMessage
-	case hasMoved(m):
+	case hasMoved(*m):
 		return http.ErrReleased
 	}
 	m.SendAt = at
@@ -100,7 +120,7 @@ type web map[int]*desk
 func (w web) from(t *testing.T) *Everywhere {
 	all := make(map[int]*Everywhere)
 	for n, d := range w {
-		all[n] = &Everywhere{Messages: d, Name: fmt.Sprint("node", n), Nodes: joined{n, all}, Now: time.Now}
+		all[n] = &Everywhere{Own: d, Name: fmt.Sprint("node", n), Nodes: joined{n, all}, Now: time.Now, Log: slog.New(slog.DiscardHandler)}
 	}
 	t.Cleanup(func() { delete(all, 0) })
 	return all[1]
@@ -111,13 +131,15 @@ type joined struct {
 	all  map[int]*Everywhere
 }
 
-func (j joined) Others() []int {
-	return slices.DeleteFunc(slices.Sorted(maps.Keys(j.all)), func(n int) bool { return n == j.self })
+func (j joined) Self() int { return j.self }
+
+func (j joined) Others() ([]int, bool) {
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(j.all)), func(n int) bool { return n == j.self }), true
 }
 
 func (j joined) Ask(_ context.Context, node int, r *nethttp.Request) (*nethttp.Response, error) {
-	if j.all[node].Messages.(*desk).fails != nil {
-		return nil, j.all[node].Messages.(*desk).fails
+	if j.all[node].Own.(*desk).fails != nil {
+		return nil, j.all[node].Own.(*desk).fails
 	}
 	w := httptest.NewRecorder()
 	j.all[node].ServeHTTP(w, r)
@@ -274,5 +296,146 @@ func TestQuestionsAreBounded(t *testing.T) {
 		if rec.Code == 200 && !strings.Contains(rec.Body.String(), "no answer to") {
 			t.Errorf("%.40s: %d %s", body, rec.Code, rec.Body)
 		}
+	}
+}
+
+// strangers is a cluster whose database has not been read.
+type strangers struct{ joined }
+
+func (strangers) Others() ([]int, bool) { return nil, false }
+
+// TestUnknownMembers: what another node may have is not answered as if there were none.
+func TestUnknownMembers(t *testing.T) {
+	own := mail(101, "a=queued")
+	w := web{1: {known: map[envelope.ID]*http.Message{101: own, 102: mail(102, "b=moved")}, ids: map[string][]envelope.ID{"spring": {101}}}}
+	e := w.from(t)
+	e.Nodes = strangers{}
+	if m, err := e.Get(t.Context(), "acme", 101); err != nil || m.Recipients[0].Status != http.Queued {
+		t.Errorf("%+v, %v", m, err)
+	}
+	at := time.Now()
+	for _, id := range []envelope.ID{102, 103} {
+		if _, err := e.Get(t.Context(), "acme", id); !errors.Is(err, errNodes) {
+			t.Errorf("%v: %v", id, err)
+		}
+		if _, err := e.Cancel(t.Context(), "acme", http.Cancel{ID: id}); !errors.Is(err, errNodes) {
+			t.Errorf("%v: %v", id, err)
+		}
+		if err := e.Move(t.Context(), "acme", id, at); !errors.Is(err, errNodes) {
+			t.Errorf("%v: %v", id, err)
+		}
+	}
+	for _, what := range []http.Cancel{{Campaign: "spring"}, {IdempotencyKey: "spring"}} {
+		if _, err := e.Cancel(t.Context(), "acme", what); !errors.Is(err, errNodes) || own.Recipients[0].Status != http.Queued {
+			t.Error(err)
+		}
+	}
+	if done, err := e.Cancel(t.Context(), "acme", http.Cancel{ID: 101}); err != nil || done.Cancelled != 1 {
+		t.Errorf("%+v, %v", done, err)
+	}
+}
+
+// TestSilentNodesAndOldIDs: nothing is changed under an id that a node without an answer may have given to another
+// message. One that ends with a node's number is that node's.
+func TestSilentNodesAndOldIDs(t *testing.T) {
+	const old, new2 = 7, 1<<20 | 2
+	for _, test := range []struct {
+		id    envelope.ID
+		known *http.Message
+		want  int // cancelled, 0 for unanswered
+	}{
+		{old, mail(old, "a=queued"), 0},
+		{1<<20 | 3, mail(1<<20|3, "a=queued"), 0}, // it is node 3's
+		{new2, mail(new2, "a=queued"), 1},
+		{1<<20 | 3, mail(new2, "a=queued"), 1}, // node 3 has moved it, and ended
+	} {
+		w := web{1: {}, 2: {known: map[envelope.ID]*http.Message{test.id: test.known}}, 3: {fails: errGone}}
+		e := w.from(t)
+		err := e.Move(t.Context(), "acme", test.id, time.Now())
+		var without http.Unanswered
+		if test.want == 0 && (!errors.As(err, &without) || !test.known.SendAt.IsZero()) {
+			t.Errorf("%d is moved: %v", test.id, err)
+		}
+		done, err := e.Cancel(t.Context(), "acme", http.Cancel{ID: test.id})
+		if done.Cancelled != test.want || (err != nil) != (test.want == 0) || test.want == 0 && !errors.As(err, &without) {
+			t.Errorf("%d: %+v, %v", test.id, done, err)
+		}
+		if other := test.known.ID != test.id.String(); other && fmt.Sprint(done.Unanswered) != "[3]" {
+			t.Errorf("%d: parts may be at node 3: %+v", test.id, done)
+		}
+	}
+}
+
+// TestMailInParts: what has moved in parts, and one of these further, is shown and cancelled whole.
+func TestMailInParts(t *testing.T) {
+	const id = 1<<20 | 1
+	for at := 1; at <= 3; at++ {
+		nodes := [4]int{0, at, at%3 + 1, (at+1)%3 + 1}
+		last := mail(105, "c=queued")
+		w := web{1: {}, 2: {}, 3: {}}
+		w[nodes[1]].known = map[envelope.ID]*http.Message{id: mail(id, "a=delivered", "b=moved", "c=moved", "d=moved")}
+		*w[nodes[2]] = desk{parts: map[envelope.ID][]envelope.ID{id: {102, 103}},
+			known: map[envelope.ID]*http.Message{102: mail(102, "b=queued"), 103: mail(103, "c=moved", "d=queued")}}
+		w[nodes[3]].known = map[envelope.ID]*http.Message{103: last, 105: last}
+		e := w.from(t)
+		m, err := e.Get(t.Context(), "acme", id)
+		if err != nil || len(m.Recipients) != 4 || m.Recipients[0].Status != http.Delivered || m.Recipients[1].Status != http.Queued || m.Recipients[2].Status != http.Queued || m.Recipients[3].Status != http.Queued {
+			t.Errorf("from %v: %+v, %v", nodes, m, err)
+		}
+		if err := e.Move(t.Context(), "acme", id, time.Now()); !errors.Is(err, http.ErrReleased) {
+			t.Errorf("from %v: %v", nodes, err)
+		}
+		done, err := e.Cancel(t.Context(), "acme", http.Cancel{ID: id})
+		if err != nil || done.Cancelled != 3 || done.TooLate != 1 || last.Recipients[0].Status != http.Canceled || w[nodes[2]].known[103].Recipients[1].Status != http.Canceled {
+			t.Errorf("from %v: %+v, %v", nodes, done, err)
+		}
+	}
+}
+
+// TestPartsAtOneNode: the parts there are shown as one message.
+func TestPartsAtOneNode(t *testing.T) {
+	w := web{1: {parts: map[envelope.ID][]envelope.ID{101: {102, 103}},
+		known: map[envelope.ID]*http.Message{102: mail(102, "b=queued"), 103: mail(103, "c=delivered")}}}
+	if m, err := w.from(t).Get(t.Context(), "acme", 101); err != nil || len(m.Recipients) != 2 || m.Status != http.Mixed {
+		t.Errorf("%+v, %v", m, err)
+	}
+}
+
+// TestTheNodeOfAnID: it is asked first, and the others only if it does not have all of the message. What this node has
+// no time to look for is asked for, too.
+func TestTheNodeOfAnID(t *testing.T) {
+	const id = 1<<20 | 3
+	w := web{1: {}, 2: {}, 3: {known: map[envelope.ID]*http.Message{id: mail(id, "a=queued")}}}
+	e := w.from(t)
+	if m, err := e.Get(t.Context(), "acme", id); err != nil || len(m.Recipients) != 1 || w[2].asked > 0 {
+		t.Errorf("%+v, %v; node 2 was asked %d times", m, err, w[2].asked)
+	}
+	w[1].fails = http.ErrBusy
+	if m, err := e.Get(t.Context(), "acme", id); err != nil || len(m.Recipients) != 1 {
+		t.Errorf("%+v, %v", m, err)
+	}
+	if _, err := e.Get(t.Context(), "acme", id+1); !errors.Is(err, http.ErrBusy) {
+		t.Error(err)
+	}
+}
+
+// TestErrorsBesideAnswers: what some nodes have done or know is in the answer, and so is who has not answered.
+func TestErrorsBesideAnswers(t *testing.T) {
+	w := web{
+		1: {fails: errors.New("disk"), ids: map[string][]envelope.ID{"spring": {1}}},
+		2: {known: map[envelope.ID]*http.Message{2: mail(2, "b=queued")}, ids: map[string][]envelope.ID{"spring": {2}}}, 3: {},
+	}
+	e := w.from(t)
+	if done, err := e.Cancel(t.Context(), "acme", http.Cancel{Campaign: "spring"}); err != nil || done.Cancelled != 1 || fmt.Sprint(done.Unanswered) != "[1]" {
+		t.Errorf("%+v, %v", done, err)
+	}
+	const id = 1<<20 | 1
+	w = web{1: {known: map[envelope.ID]*http.Message{id: mail(id, "a=moved")}}, 2: {}, 3: {fails: errGone}}
+	if m, err := w.from(t).Get(t.Context(), "acme", id); err != nil || m.Status != http.Moved || fmt.Sprint(m.Unanswered) != "[3]" {
+		t.Errorf("%+v, %v", m, err)
+	}
+	done, err := w.from(t).Cancel(t.Context(), "acme", http.Cancel{ID: id})
+	if err != nil || done.TooLate != 1 || fmt.Sprint(done.Unanswered) != "[3]" {
+		t.Errorf("%+v, %v", done, err)
 	}
 }

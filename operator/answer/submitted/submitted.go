@@ -79,15 +79,24 @@ func (s *search) pause() error {
 
 // Get returns the state of a message, which may have been moved here from another relay, where it had the id.
 func (s *Submitted) Get(ctx context.Context, tenant string, id envelope.ID) (http.Message, error) {
+	parts, err := s.Parts(ctx, tenant, id)
+	return whole(parts), err
+}
+
+// Parts implements Own.
+func (s *Submitted) Parts(ctx context.Context, tenant string, id envelope.ID) (parts []http.Message, err error) {
 	m, err := s.get(ctx, tenant, id)
+	if err == nil {
+		return []http.Message{m}, nil
+	}
 	if !errors.Is(err, http.ErrNoMessage) {
-		return m, err
+		return nil, err
 	}
 	moved, failed := s.movedHere(ctx, tenant, id)
 	if failed != nil || len(moved) == 0 {
-		return m, cmp.Or(failed, err)
+		return nil, cmp.Or(failed, err)
 	}
-	return s.get(ctx, tenant, moved[0])
+	return moved, nil
 }
 
 func (s *Submitted) get(ctx context.Context, tenant string, id envelope.ID) (http.Message, error) {
