@@ -14,6 +14,8 @@ type Cancellation struct {
 	// Leased are those that were handed out: they are attempted no further, but the attempt that they
 	// were handed out for may come first.
 	Leased []Followed
+	// Withheld counts those that are on their way to another relay, which can't be cancelled here now.
+	Withheld int
 
 	q *Queue
 }

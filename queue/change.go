@@ -199,6 +199,9 @@ func (c *changer) message(t *target) {
 	for _, r := range t.rcpts {
 		s, e := q.s.Find(t.id, r)
 		if e == nil || !c.matters(e) {
+			if c.out != nil && e != nil && e.Action().Leaves() {
+				c.out.Withheld++
+			}
 			continue
 		}
 		c.n++

@@ -74,7 +74,7 @@ func TestLeave(t *testing.T) {
 				t.Errorf("%v changes %d, %v", a, n, err)
 			}
 		}
-		if c, err := q.Cancel(Selector{Filter: Filter{Recipient: "r0@example.net"}}); err != nil || c.Cancelled != 0 || len(c.Leased) != 0 {
+		if c, err := q.Cancel(Selector{Filter: Filter{Recipient: "r0@example.net"}}); err != nil || c.Cancelled != 0 || len(c.Leased) != 0 || c.Withheld != 1 {
 			t.Errorf("cancelled: %+v, %v", c, err)
 		}
 		if it, err := q.Get(m.ID); err != nil || it.Recipients[0].State != StateEnding || it.Recipients[0].Asked != Transfer {

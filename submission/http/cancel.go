@@ -28,6 +28,8 @@ type Cancelled struct {
 	MovedTo []string
 	// Unanswered are the nodes of the cluster that have not answered: there, nothing may be cancelled.
 	Unanswered []int
+	// Withheld counts recipients that are on their way to another node of the cluster, which are not cancelled.
+	Withheld int
 }
 
 // Join adds what became of a single message at another relay: that counts for recipients that were moved.
@@ -124,5 +126,6 @@ func (s *Server) cancelMessages(c *Call) error {
 	}
 	c.Log().Info("tenant cancels messages", "tenant", c.Identity.Tenant, "key", c.Identity.ID, "campaign", q.Campaign,
 		"tag", q.Tag, "cancelled", done.Cancelled, "too late", done.TooLate)
-	return c.JSON(http.StatusOK, messagesCancelled(done))
+	return c.JSON(http.StatusOK, messagesCancelled{done.Cancelled, done.TooLate, done.Recipients, done.MovedTo,
+		done.Unanswered})
 }

@@ -42,7 +42,7 @@ func (s *Submitted) Cancel(ctx context.Context, tenant string, what http.Cancel)
 	if err != nil {
 		return http.Cancelled{}, err
 	}
-	done := http.Cancelled{Cancelled: c.cancelled, TooLate: len(c.late)}
+	done := http.Cancelled{Cancelled: c.cancelled, TooLate: len(c.late), Withheld: c.withheld}
 	if done.MovedTo, err = (messages.KeyStore{Queue: s.Messages.Queue}).MovedTo(tenant); err != nil {
 		s.Messages.Log.Warn("finding out where mail was moved", "tenant", tenant, "error", err)
 	}
@@ -86,6 +86,7 @@ func (s *Submitted) cancelOne(ctx context.Context, tenant string, id envelope.ID
 	if err != nil {
 		return done, err
 	}
+	done.Withheld = c.withheld
 	ended := make(map[string]http.MessageStatus)
 	for i := range before.Recipients {
 		rc := &before.Recipients[i]
@@ -133,6 +134,7 @@ func (s *Submitted) cancelID(ctx context.Context, tenant string, id envelope.ID)
 		}
 		all.Cancelled += done.Cancelled
 		all.TooLate += done.TooLate
+		all.Withheld += done.Withheld
 		for _, rc := range done.Recipients {
 			rc.ID = here.String()
 			all.Recipients = append(all.Recipients, rc)
@@ -164,6 +166,7 @@ type recipientOf struct {
 // cancellation is what became of recipients that were in the queue.
 type cancellation struct {
 	cancelled int
+	withheld  int
 	late      []lateRecipient
 	// of has what is known of recipients: of single messages all, of others those that were handed out.
 	of map[recipientOf]http.MessageStatus
@@ -196,7 +199,7 @@ func (s *Submitted) cancel(ctx context.Context, sel queue.Selector) (*cancellati
 	if err != nil && !errors.Is(err, queue.ErrUnknown) {
 		return nil, err
 	}
-	c := &cancellation{cancelled: done.Cancelled, of: make(map[recipientOf]http.MessageStatus)}
+	c := &cancellation{cancelled: done.Cancelled, withheld: done.Withheld, of: make(map[recipientOf]http.MessageStatus)}
 	for _, g := range done.Gone {
 		c.of[recipientOf{g.ID, g.Recipient}] = http.Canceled
 	}

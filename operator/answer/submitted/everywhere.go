@@ -44,6 +44,8 @@ type Everywhere struct {
 	Name  string
 	Now   func() time.Time
 	Log   *slog.Logger
+	// Moving reports whether mail may be moving to other nodes. It may be nil.
+	Moving func() bool
 
 	mu    sync.Mutex // guards asked
 	asked map[string]*gcra.Limiter
@@ -74,7 +76,9 @@ type answered struct {
 	Name  string         // the nodeid of the node
 	Parts []http.Message `json:",omitempty"`
 	Done  http.Cancelled `json:",omitzero"`
-	Error string         `json:",omitempty"`
+	// Moving is true after a cancel during which mail may have moved to other nodes.
+	Moving bool   `json:",omitzero"`
+	Error  string `json:",omitempty"`
 }
 
 // failures are the errors that go from node to node.
@@ -88,13 +92,13 @@ func (e *Everywhere) ServeHTTP(w nethttp.ResponseWriter, r *nethttp.Request) {
 		nethttp.Error(w, "the question can't be read", nethttp.StatusBadRequest)
 		return
 	}
-	a := answered{Name: e.Name}
+	var a answered
 	var err error
 	switch q.Do {
 	case "get":
 		a.Parts, err = e.Own.Parts(r.Context(), q.Tenant, q.ID)
 	case "cancel":
-		a.Done, err = e.Own.Cancel(r.Context(), q.Tenant, q.Cancel)
+		a, err = e.cancelOwn(r.Context(), q.Tenant, q.Cancel)
 	case "move":
 		err = e.Own.Move(r.Context(), q.Tenant, q.ID, q.At)
 	default:
@@ -108,6 +112,7 @@ func (e *Everywhere) ServeHTTP(w nethttp.ResponseWriter, r *nethttp.Request) {
 			}
 		}
 	}
+	a.Name = e.Name
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(&a)
 }
@@ -381,16 +386,17 @@ func (e *Everywhere) Cancel(ctx context.Context, tenant string, what http.Cancel
 		return http.Cancelled{}, http.ErrBusy
 	}
 	var (
-		done     http.Cancelled
+		own      answered
 		err      error
 		answers  map[int]answered
 		silent   []int
 		together sync.WaitGroup
 	)
-	together.Go(func() { done, err = e.Own.Cancel(ctx, tenant, what) })
+	together.Go(func() { own, err = e.cancelOwn(ctx, tenant, what) })
 	answers, silent = e.askAll(ctx, nodes, question{Do: "cancel", Tenant: tenant, Cancel: what},
 		func(answered) bool { return false })
 	together.Wait()
+	done, moving := own.Done, own.Moving
 	switch noMessage := errors.Is(err, http.ErrNoMessage); {
 	case noMessage && len(answers) == 0 && len(silent) > 0:
 		return done, http.Unanswered(silent)
@@ -400,22 +406,37 @@ func (e *Everywhere) Cancel(ctx context.Context, tenant string, what http.Cancel
 		e.Log.Warn("cancelling at this node", "tenant", tenant, "error", err)
 		silent = append(silent, e.Nodes.Self())
 	}
+	if done.Withheld > 0 {
+		silent = append(silent, e.Nodes.Self())
+	}
 	reached := []string{e.Name}
 	for _, n := range slices.Sorted(maps.Keys(answers)) {
 		more := answers[n].Done
 		done.Cancelled, done.TooLate = done.Cancelled+more.Cancelled, done.TooLate+more.TooLate
 		done.Recipients = append(done.Recipients, more.Recipients...)
 		done.MovedTo = append(done.MovedTo, more.MovedTo...)
-		reached = append(reached, answers[n].Name)
+		reached, moving = append(reached, answers[n].Name), moving || answers[n].Moving
+		if more.Withheld > 0 {
+			silent = append(silent, n)
+		}
 	}
 	done.Recipients = done.Recipients[:min(len(done.Recipients), tooLateShown)]
 	slices.Sort(done.MovedTo)
 	done.MovedTo = slices.DeleteFunc(slices.Compact(done.MovedTo), func(name string) bool {
-		return slices.Contains(reached, name)
+		return !moving && slices.Contains(reached, name) // else mail may have moved behind that node's search
 	})
 	slices.Sort(silent)
 	done.Unanswered = silent
 	return done, nil
+}
+
+// cancelOwn cancels at this node.
+func (e *Everywhere) cancelOwn(ctx context.Context, tenant string, what http.Cancel) (a answered, err error) {
+	moving := func() bool { return e.Moving != nil && e.Moving() }
+	a.Moving = moving()
+	a.Done, err = e.Own.Cancel(ctx, tenant, what)
+	a.Moving = a.Moving || moving()
+	return a, err
 }
 
 // cancelID cancels a message where it is, and where it was moved.
@@ -425,6 +446,9 @@ func (e *Everywhere) cancelID(ctx context.Context, tenant string, id envelope.ID
 	moved := slices.ContainsFunc(done.Recipients, isMoved)
 	nodes, unknown := e.others()
 	switch {
+	case err == nil && !moved && done.Withheld > 0:
+		done.Unanswered = []int{e.Nodes.Self()}
+		return done, nil
 	case err == nil && !moved, err != nil && !errors.Is(err, http.ErrNoMessage), unknown == nil && len(nodes) == 0:
 		return done, err
 	case unknown != nil: // a repeat has the same answer for what is cancelled
@@ -443,6 +467,9 @@ func (e *Everywhere) cancelID(ctx context.Context, tenant string, id envelope.ID
 		return done, err
 	}
 	var without http.Unanswered
+	if done.Withheld > 0 {
+		without = append(without, e.Nodes.Self())
+	}
 	for i, c := range all {
 		again := func(b copied) bool { return b.node == c.node && b.by == c.by }
 		if c.node == 0 && c.by == id || slices.ContainsFunc(all[:i], again) {
@@ -452,6 +479,9 @@ func (e *Everywhere) cancelID(ctx context.Context, tenant string, id envelope.ID
 		switch {
 		case failed == nil:
 			done.Join(more)
+			if more.Withheld > 0 {
+				without = append(without, c.node)
+			}
 		case c.node == 0, errors.Is(failed, http.ErrTwo):
 			return done, failed
 		default:

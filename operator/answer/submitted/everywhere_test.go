@@ -25,6 +25,7 @@ type desk struct {
 	parts map[envelope.ID][]envelope.ID // what was moved here in several parts
 	ids   map[string][]envelope.ID      // by campaign, or key
 	moved []string
+	out   int // recipients that are withheld
 	fails error
 
 	mu    sync.Mutex
@@ -76,8 +77,9 @@ func (d *desk) Cancel(_ context.Context, tenant string, what http.Cancel) (done 
 		if ids = d.ids[what.Campaign+what.IdempotencyKey]; what.IdempotencyKey != "" && ids == nil {
 			return done, http.ErrNoMessage
 		}
-		done.MovedTo = d.moved
+		done.MovedTo = slices.Clone(d.moved)
 	}
+	done.Withheld = d.out
 	for _, id := range ids {
 		m, err := d.look(tenant, id)
 		if err != nil {
@@ -437,5 +439,31 @@ func TestErrorsBesideAnswers(t *testing.T) {
 	done, err := w.from(t).Cancel(t.Context(), "acme", http.Cancel{ID: id})
 	if err != nil || done.TooLate != 1 || fmt.Sprint(done.Unanswered) != "[3]" {
 		t.Errorf("%+v, %v", done, err)
+	}
+}
+
+// TestCancelsWhileMailMoves: a node with mail on its way to another is as one that has not answered, and where mail may
+// have moved behind the search of a node the client reads of it.
+func TestCancelsWhileMailMoves(t *testing.T) {
+	spring := map[string][]envelope.ID{"spring": {2}}
+	w := web{1: {}, 2: {out: 1, known: map[envelope.ID]*http.Message{2: mail(2, "a=deferred")}, ids: spring, moved: []string{"node3"}}, 3: {}}
+	e := w.from(t)
+	all := e.Nodes.(joined).all
+	for _, what := range []http.Cancel{{Campaign: "spring"}, {ID: 2}} {
+		if done, err := e.Cancel(t.Context(), "acme", what); err != nil || fmt.Sprint(done.Unanswered, done.MovedTo) != "[2] []" {
+			t.Errorf("%+v, %v", done, err)
+		}
+		if done, err := all[2].Cancel(t.Context(), "acme", what); err != nil || fmt.Sprint(done.Unanswered, done.MovedTo) != "[2] []" {
+			t.Errorf("at node 2: %+v, %v", done, err)
+		}
+	}
+	w[2].out = 0
+	turn := 0
+	all[2].Moving = func() bool { turn++; return turn == 2 } // it begins meanwhile
+	for _, at := range []*Everywhere{e, all[2], all[3]} {
+		turn = 0
+		if done, err := at.Cancel(t.Context(), "acme", http.Cancel{Campaign: "spring"}); err != nil || fmt.Sprint(done.Unanswered, done.MovedTo) != "[] [node3]" {
+			t.Errorf("by %s: %+v, %v", at.Name, done, err)
+		}
 	}
 }
