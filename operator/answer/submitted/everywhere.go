@@ -2,6 +2,7 @@ package submitted
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,6 +16,8 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/fair"
+	"example.org/mta/internal/faultlog"
 	"example.org/mta/internal/gcra"
 	"example.org/mta/submission/http"
 )
@@ -47,8 +50,10 @@ type Everywhere struct {
 	// Moving reports whether mail may be moving to other nodes. It may be nil.
 	Moving func() bool
 
-	mu    sync.Mutex // guards asked
+	mu    sync.Mutex // guards what follows
 	asked map[string]*gcra.Limiter
+	turns map[int]*fair.Turns // by node that is asked
+	fails map[int]*faultlog.Kind
 }
 
 const (
@@ -56,6 +61,8 @@ const (
 	mostIDs = 16
 	// mostTenants is how many tenants are counted before those that matter no more go.
 	mostTenants = 1024
+	// atOnce bounds the questions to a node at a time, of which a tenant has one.
+	atOnce = 4
 	// maxQuestion bounds what another node asks, in octets.
 	maxQuestion = 64 << 10
 )
@@ -85,6 +92,55 @@ type answered struct {
 var failures = map[string]error{"no message": http.ErrNoMessage, "two": http.ErrTwo, "released": http.ErrReleased,
 	"expires": http.ErrExpires, "busy": http.ErrBusy, "too much": http.ErrTooMuch}
 
+// word is that of an error that goes from node to node, "" for a fault.
+func word(err error) string {
+	for word, known := range failures {
+		if errors.Is(err, known) {
+			return word
+		}
+	}
+	return ""
+}
+
+// note logs when a node begins or ends to fail.
+func (e *Everywhere) note(ctx context.Context, node int, err error) {
+	e.mu.Lock()
+	kind := e.fails[node]
+	if kind == nil {
+		if e.fails == nil {
+			e.fails = make(map[int]*faultlog.Kind)
+		}
+		which := fmt.Sprintf("node %d ", node)
+		kind = faultlog.New(e.Log, e.Now, slog.LevelWarn, which+"does not answer about tenants' mail",
+			which+"answers about tenants' mail again")
+		e.fails[node] = kind
+	}
+	e.mu.Unlock()
+	switch {
+	case err == nil || word(err) != "":
+		kind.Well()
+	case !errors.Is(ctx.Err(), context.Canceled): // else the client has gone, or has its answer
+		kind.Failed("", "error", err)
+	}
+}
+
+// begin waits for a tenant's turn to ask a node.
+func (e *Everywhere) begin(ctx context.Context, tenant string, node int) (*fair.Turn, error) {
+	e.mu.Lock()
+	turns := e.turns[node]
+	if turns == nil {
+		if e.turns == nil {
+			e.turns = make(map[int]*fair.Turns)
+		}
+		turns = fair.New(atOnce, e.Now)
+		e.turns[node] = turns
+	}
+	e.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, searchTime)
+	defer cancel()
+	return turns.Begin(ctx, tenant)
+}
+
 // ServeHTTP answers another node.
 func (e *Everywhere) ServeHTTP(w nethttp.ResponseWriter, r *nethttp.Request) {
 	var q question
@@ -105,12 +161,10 @@ func (e *Everywhere) ServeHTTP(w nethttp.ResponseWriter, r *nethttp.Request) {
 		err = fmt.Errorf("it has no answer to %.20q", q.Do)
 	}
 	if err != nil {
-		a.Error = err.Error()
-		for word, known := range failures {
-			if errors.Is(err, known) {
-				a.Error = word
-			}
-		}
+		a.Error = cmp.Or(word(err), err.Error())
+	}
+	if e.Nodes != nil {
+		e.note(r.Context(), e.Nodes.Self(), err)
 	}
 	a.Name = e.Name
 	w.Header().Set("Content-Type", "application/json")
@@ -127,6 +181,12 @@ func (e *Everywhere) ask(ctx context.Context, node int, q question) (a answered,
 	if err != nil {
 		return a, err
 	}
+	turn, err := e.begin(ctx, q.Tenant, node)
+	if err != nil {
+		return a, err
+	}
+	defer turn.End()
+	defer func() { e.note(ctx, node, err) }()
 	answer, err := e.Nodes.Ask(ctx, node, r)
 	if err != nil {
 		return a, err

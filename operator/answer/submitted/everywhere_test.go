@@ -12,8 +12,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"example.org/mta/internal/bubble"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/submission/http"
 )
@@ -465,5 +467,63 @@ func TestCancelsWhileMailMoves(t *testing.T) {
 		if done, err := at.Cancel(t.Context(), "acme", http.Cancel{Campaign: "spring"}); err != nil || fmt.Sprint(done.Unanswered, done.MovedTo) != "[] [node3]" {
 			t.Errorf("by %s: %+v, %v", at.Name, done, err)
 		}
+	}
+}
+
+// gated is nodes that answer when the gate opens.
+type gated struct {
+	joined
+	begun, gate chan struct{}
+}
+
+func (g gated) Ask(ctx context.Context, node int, r *nethttp.Request) (*nethttp.Response, error) {
+	g.begun <- struct{}{}
+	<-g.gate
+	return g.joined.Ask(ctx, node, r)
+}
+
+// TestTenantsTakeTurns: one that asks much has one question at a node, and others have theirs beside it.
+func TestTenantsTakeTurns(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		e := web{1: {}, 2: {}}.from(t)
+		g := gated{e.Nodes.(joined), make(chan struct{}, 100), make(chan struct{})}
+		e.Nodes = g
+		var asked sync.WaitGroup
+		for range 10 {
+			asked.Go(func() { _, _ = e.Get(t.Context(), "acme", 7) })
+		}
+		synctest.Wait()
+		if len(g.begun) != 1 {
+			t.Errorf("%d questions of a tenant at a time", len(g.begun))
+		}
+		asked.Go(func() { _, _ = e.Get(t.Context(), "other", 7) })
+		synctest.Wait()
+		if len(g.begun) != 2 {
+			t.Error("another tenant waits")
+		}
+		close(g.gate)
+		asked.Wait()
+	})
+}
+
+// TestFaultsOfNodesAreLogged: once each, and not what they have no message of.
+func TestFaultsOfNodesAreLogged(t *testing.T) {
+	w := web{1: {}, 2: {fails: errGone}, 3: {fails: http.ErrBusy}}
+	e := w.from(t)
+	var out strings.Builder
+	e.Log = slog.New(slog.NewTextHandler(&out, nil))
+	for range 3 {
+		_, _ = e.Get(t.Context(), "acme", 7)
+	}
+	if got := out.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "node 2 does not answer about tenants' mail") || !strings.Contains(got, errGone.Error()) {
+		t.Error(got)
+	}
+	w[1].fails = errors.New("disk")
+	body := `{"Do":"get","Tenant":"acme","ID":7}`
+	for range 2 {
+		e.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/", strings.NewReader(body)))
+	}
+	if got := out.String(); strings.Count(got, "\n") != 2 || !strings.Contains(got, "node 1 does not answer") || !strings.Contains(got, "error=disk") {
+		t.Error(got)
 	}
 }
