@@ -18,8 +18,11 @@ import (
 	"example.org/mta/cluster/link"
 )
 
-// Patience is how long an answer may take, and how long the one before it.
-const Patience = 5 * time.Second
+// Patience is how long an answer may take, and how long the one before it; LongPatience is the most that an Asker has.
+const (
+	Patience     = 5 * time.Second
+	LongPatience = 20 * time.Second
+)
 
 // Bounds of heads, in octets. A request of an operator can name many messages: it has what the control socket takes,
 // which is http.DefaultMaxHeaderBytes, and the name of the operator.
@@ -34,6 +37,7 @@ type Asker struct {
 	Purpose link.Purpose
 	Most    int64 // octets of an answer
 	AtOnce  int   // answers of a node at a time; 0: one
+	Long    bool  // it has LongPatience
 
 	mu    sync.Mutex // guards turns
 	turns map[uint16]chan struct{}
@@ -41,7 +45,11 @@ type Asker struct {
 
 // Ask has another node answer a request. The whole answer is in memory.
 func (a *Asker) Ask(ctx context.Context, node uint16, r *http.Request) (*http.Response, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, Patience, errSilent)
+	patience, silent := Patience, errSilent
+	if a.Long {
+		patience, silent = LongPatience, errLongSilent
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, silent)
 	defer cancel()
 	turn := a.turn(node)
 	select {
@@ -77,6 +85,8 @@ func (a *Asker) turn(node uint16) chan struct{} {
 	}
 	return a.turns[node]
 }
+
+var errLongSilent = fmt.Errorf("no answer within %s", LongPatience)
 
 func (a *Asker) ask(ctx context.Context, node uint16, r *http.Request) (*http.Response, error) {
 	conn, err := a.Open(ctx, node, a.Purpose)
@@ -122,6 +132,7 @@ func Serve(ctx context.Context, talk net.Conn, handler http.Handler) {
 				l.Close()
 			}
 		}}
+	s.WriteTimeout = LongPatience + Patience // the asker may have LongPatience
 	s.SetKeepAlivesEnabled(false)
 	_ = s.Serve(l) // the end of the one connection
 }

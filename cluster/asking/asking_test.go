@@ -184,6 +184,25 @@ func TestTurns(t *testing.T) {
 	})
 }
 
+// TestLongPatience: what takes 15 s is answered to who waits for so long, and to nobody else.
+func TestLongPatience(t *testing.T) {
+	for _, long := range []bool{true, false} {
+		bubble.Test(t, func(t *testing.T) {
+			a := asker(func(conn net.Conn) {
+				Serve(t.Context(), conn, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+					time.Sleep(15 * time.Second)
+					fmt.Fprint(w, "done")
+				}))
+			})
+			a.Long = long
+			if _, err := a.Ask(t.Context(), 2, question(t, "")); (err == nil) != long {
+				t.Error(err)
+			}
+			time.Sleep(LongPatience)
+		})
+	}
+}
+
 // TestBadQuestions: what no node asks ends the talk, and so does silence.
 func TestBadQuestions(t *testing.T) {
 	for name, text := range map[string]string{

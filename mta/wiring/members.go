@@ -24,7 +24,7 @@ func Operators(m *membership.Membership, handler func(from int) http.Handler) *N
 
 // Clients has the nodes of a cluster answer each other's clients by a handler.
 func Clients(m *membership.Membership, handler http.Handler) *Nodes {
-	return nodes(m, &asking.Asker{Most: 16 << 20, AtOnce: 4,
+	return nodes(m, &asking.Asker{Most: 16 << 20, AtOnce: 4, Long: true,
 		Purpose: link.Purpose{Name: "answers for clients of other nodes", Since: 3}},
 		func(int) http.Handler { return handler })
 }

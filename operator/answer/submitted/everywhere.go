@@ -61,6 +61,9 @@ const (
 	mostIDs = 16
 	// mostTenants is how many tenants are counted before those that matter no more go.
 	mostTenants = 1024
+	// patience is how long an answer may take, but that of a cancel of much: that searches the queue, and has the
+	// patience of the nodes, which is longer than searchTime and cancelWait together.
+	patience = 5 * time.Second
 	// atOnce bounds the questions to a node at a time, of which a tenant has one.
 	atOnce = 4
 	// maxQuestion bounds what another node asks, in octets.
@@ -186,6 +189,12 @@ func (e *Everywhere) ask(ctx context.Context, node int, q question) (a answered,
 		return a, err
 	}
 	defer turn.End()
+	if q.Do != "cancel" || q.Cancel.ID != 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, patience, errSilent)
+		defer cancel()
+		r = r.WithContext(ctx)
+	}
 	defer func() { e.note(ctx, node, err) }()
 	answer, err := e.Nodes.Ask(ctx, node, r)
 	if err != nil {
@@ -257,6 +266,8 @@ func (e *Everywhere) may(tenant string) bool {
 	l.Take(now, rounds, 1)
 	return true
 }
+
+var errSilent = fmt.Errorf("no answer within %s", patience)
 
 // errNodes is returned while this node does not know which others there are.
 var errNodes = errors.New("the nodes of the cluster are not known yet, since its database has not been read")

@@ -527,3 +527,30 @@ func TestFaultsOfNodesAreLogged(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// hung is nodes that never answer.
+type hung struct{ joined }
+
+func (hung) Ask(ctx context.Context, _ int, _ *nethttp.Request) (*nethttp.Response, error) {
+	began := time.Now()
+	select {
+	case <-ctx.Done():
+	case <-time.After(20 * time.Second): // as package asking
+	}
+	return nil, fmt.Errorf("nothing after %s", time.Since(began))
+}
+
+// TestPatience: a cancel of much has longer than a question about one message.
+func TestPatience(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		e := web{1: {}, 2: {}}.from(t)
+		e.Nodes = hung{e.Nodes.(joined)}
+		for what, want := range map[http.Cancel]time.Duration{{ID: 7}: 5 * time.Second, {Tag: "x"}: 20 * time.Second} {
+			began := time.Now()
+			_, _ = e.Cancel(t.Context(), "acme", what)
+			if d := time.Since(began); d != want {
+				t.Errorf("%+v takes %s", what, d)
+			}
+		}
+	})
+}
