@@ -206,7 +206,7 @@ func (r *mailIn) answersTenants() *submitted.Submitted {
 	})
 	r.everywhere = &submitted.Everywhere{Own: s, Name: r.inForce().NodeID, Now: r.now, Log: r.log}
 	if r.cluster != nil {
-		r.everywhere.Nodes = wiring.Clients(r.cluster, r.everywhere)
+		r.everywhere.Nodes = wiring.Clients(r.cluster, r.everywhere, r.log)
 	}
 	return s
 }

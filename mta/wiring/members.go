@@ -2,8 +2,10 @@ package wiring
 
 import (
 	"context"
+	"log/slog"
 	"net"
 	"net/http"
+	"runtime/debug"
 
 	"example.org/mta/cluster/asking"
 	"example.org/mta/cluster/link"
@@ -17,25 +19,42 @@ type Nodes struct {
 }
 
 // Operators has the nodes of a cluster answer each other's operators: handler answers those of another node.
-func Operators(m *membership.Membership, handler func(from int) http.Handler) *Nodes {
-	return nodes(m, &asking.Asker{Most: 16 << 20,
+func Operators(m *membership.Membership, handler func(from int) http.Handler, log *slog.Logger) *Nodes {
+	return nodes(m, log, &asking.Asker{Most: 16 << 20,
 		Purpose: link.Purpose{Name: "answers for operators at other nodes", Since: 3}}, handler)
 }
 
 // Clients has the nodes of a cluster answer each other's clients by a handler.
-func Clients(m *membership.Membership, handler http.Handler) *Nodes {
-	return nodes(m, &asking.Asker{Most: 16 << 20, AtOnce: 4, Long: true,
+func Clients(m *membership.Membership, handler http.Handler, log *slog.Logger) *Nodes {
+	return nodes(m, log, &asking.Asker{Most: 16 << 20, AtOnce: 4, Long: true,
 		Purpose: link.Purpose{Name: "answers for clients of other nodes", Since: 3}},
 		func(int) http.Handler { return handler })
 }
 
-func nodes(m *membership.Membership, ask *asking.Asker, handler func(from int) http.Handler) *Nodes {
+func nodes(m *membership.Membership, log *slog.Logger, ask *asking.Asker,
+	handler func(from int) http.Handler) *Nodes {
 	n := &Nodes{m, ask}
 	n.ask.Open = m.Talk
 	m.OnTalk(ask.Purpose, func(ctx context.Context, from uint16, talk net.Conn) {
-		asking.Serve(ctx, talk, handler(int(from)))
+		asking.Serve(ctx, talk, logged(handler(int(from)), from, log))
 	})
 	return n
+}
+
+// logged has the panics of a handler logged, which end the answer only.
+func logged(h http.Handler, from uint16, log *slog.Logger) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			if p := recover(); p != nil {
+				if p != http.ErrAbortHandler {
+					log.Error("a panic while another node was answered", "node", from, "panic", p,
+						"stack", string(debug.Stack()))
+				}
+				panic(http.ErrAbortHandler)
+			}
+		}()
+		h.ServeHTTP(w, r)
+	})
 }
 
 // Self is the number of this node.
