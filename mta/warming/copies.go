@@ -64,7 +64,7 @@ type secondCopy struct {
 // warm-ups.
 func openCopies(
 	cfg *config.Config, l Ledger, store Copies, shared bool, now func() time.Time, log *slog.Logger,
-) *secondCopy {
+) (*secondCopy, error) {
 	c := &secondCopy{store: store, now: now, log: log, report: func(warmup.Event) {}, saved: make(map[string]uint64),
 		owed: make(map[string]bool), restored: make(map[string]string)}
 	if shared {
@@ -76,7 +76,7 @@ func openCopies(
 		Each(func(name string, value []byte) error) error
 	})
 	if !ok {
-		return c
+		return c, nil
 	}
 	var err error
 	if c.found, err = store.Load(); err != nil {
@@ -84,11 +84,11 @@ func openCopies(
 	}
 	if shared {
 		if err := c.take(known.Each); err != nil {
-			log.Error("the warm-ups that this relay had alone can't be read", "error", err)
+			return nil, fmt.Errorf("the warm-ups that this relay had alone can't be read: %w", err)
 		}
 	}
 	if c.lost = known.Damage(); c.lost == nil && !known.Begun() {
-		return c
+		return c, nil
 	}
 	addresses := sourcesUnderPlans(cfg)
 	missing := maps.Clone(addresses) // those without a copy
@@ -108,7 +108,7 @@ func openCopies(
 		}
 		log.Error("warm-up ledger was lost", "error", c.lost)
 	}
-	return c
+	return c, nil
 }
 
 // take finds the copies in this relay's own ledger.
@@ -227,7 +227,11 @@ func (c *secondCopy) save(ctl *warmup.Controller) {
 	defer c.mu.Unlock()
 	values, versions := make(map[string][]byte), make(map[string]uint64)
 	for _, ip := range ctl.IPs() {
-		if value, version := ctl.Copy(ip, c.saved[ip]); value != nil {
+		value, version := ctl.Copy(ip, c.saved[ip])
+		if value != nil && c.shared != nil { // others may send on
+			value, _ = warmup.UsedUp(value)
+		}
+		if value != nil {
 			values[ip], versions[ip] = value, version
 		}
 	}
@@ -258,11 +262,8 @@ func keep(own warmup.Store, values map[string][]byte) error {
 	}
 	var changes []warmup.Change
 	for _, r := range records {
-		value, err := warmup.UsedUp(values[r.Name])
-		if err != nil {
-			return err
-		}
-		changes = append(changes, warmup.Change{Name: r.Name, Fence: r.Fence, Version: r.Version, Value: value})
+		changes = append(changes,
+			warmup.Change{Name: r.Name, Fence: r.Fence, Version: r.Version, Value: values[r.Name]})
 	}
 	_, err = own.Write(context.Background(), changes, nil)
 	return err

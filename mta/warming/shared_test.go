@@ -2,8 +2,10 @@ package warming
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -53,6 +55,47 @@ func open(t *testing.T, dir string, ledger Ledger, node string) *member {
 		t.Fatal(err)
 	}
 	return m
+}
+
+// lastCopies keeps what was saved last.
+type lastCopies map[string][]byte
+
+func (l lastCopies) Save(values map[string][]byte) error { maps.Copy(l, values); return nil }
+func (l lastCopies) Load() (map[string][]byte, error)    { return l, nil }
+
+// unreadable is a ledger whose records can't be read.
+type unreadable struct{ Ledger }
+
+func (unreadable) Damage() error                         { return nil }
+func (unreadable) Begun() bool                           { return false }
+func (unreadable) Each(func(string, []byte) error) error { return errors.New("no") }
+
+// The second copy of a shared warm-up counts its day as sent, and a relay whose own warm-ups can't be read doesn't
+// start, which would begin them anew.
+func TestCopiesOfASharedWarmup(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		m := open(t, t.TempDir(), newCommon(), "1")
+		copies := make(lastCopies)
+		m.copies.store = copies
+		m.pass(2 * time.Second)
+		m.Close()
+		s, err := warmup.Restored(copies[sharedIP], 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		plan, _ := warmup.Preset("standard")
+		if s.Advance(plan, s.Now+1000); s.Total.Day != s.Caps.Daily {
+			t.Errorf("%d of %d count as sent", s.Total.Day, s.Caps.Daily)
+		}
+		own, err := OpenBolt(t.TempDir() + "/warmup.db")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer own.Close()
+		if _, err := openCopies(nil, unreadable{own}, noCopies{}, true, time.Now, slog.New(slog.DiscardHandler)); err == nil {
+			t.Error("own warm-ups that can't be read are forgotten")
+		}
+	})
 }
 
 // noCopies keeps no copies.

@@ -97,7 +97,10 @@ func Open(cfg *config.Config, c Config) (*Warming, error) {
 		return nil, err
 	}
 	w := &Warming{c: c, file: file, mail: none{}}
-	w.copies = openCopies(cfg, file, c.Copies, c.Shared != nil, c.Now, c.Log)
+	if w.copies, err = openCopies(cfg, file, c.Copies, c.Shared != nil, c.Now, c.Log); err != nil {
+		file.Close()
+		return nil, err
+	}
 	store, node := file, cfg.NodeID
 	if c.Shared != nil {
 		store, node = c.Shared, c.Node
