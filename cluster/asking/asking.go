@@ -124,15 +124,15 @@ func Serve(ctx context.Context, talk net.Conn, handler http.Handler) {
 	l.conn <- struct{ net.Conn }{talk} // by its TLS the server would look for the protocol
 	stop := context.AfterFunc(ctx, func() { talk.Close() })
 	defer stop()
-	s := http.Server{Handler: handler, ReadTimeout: Patience, WriteTimeout: 2 * Patience, MaxHeaderBytes: maxAsked,
-		BaseContext: func(net.Listener) context.Context { return ctx },
-		ErrorLog:    log.New(io.Discard, "", 0),
+	s := http.Server{Handler: handler, ReadTimeout: Patience, MaxHeaderBytes: maxAsked,
+		WriteTimeout: LongPatience + Patience, // the asker may have LongPatience
+		BaseContext:  func(net.Listener) context.Context { return ctx },
+		ErrorLog:     log.New(io.Discard, "", 0),
 		ConnState: func(_ net.Conn, state http.ConnState) {
 			if state == http.StateClosed {
 				l.Close()
 			}
 		}}
-	s.WriteTimeout = LongPatience + Patience // the asker may have LongPatience
 	s.SetKeepAlivesEnabled(false)
 	_ = s.Serve(l) // the end of the one connection
 }

@@ -99,8 +99,6 @@ func (m *mail) Cancel(_ context.Context, _ string, what http.Cancel) (http.Cance
 		return http.Cancelled{TooLate: 1}, nil
 	case what.ID == silentID || strings.HasPrefix(what.Campaign, "S"):
 		return http.Cancelled{Cancelled: 1, Unanswered: []int{2}}, nil
-	case strings.HasPrefix(what.Campaign, "M"):
-		return http.Cancelled{Cancelled: 1, MovedTo: []string{"archive"}}, nil
 	case what.ID != 0 && what.ID != scheduledID:
 		return http.Cancelled{}, http.ErrNoMessage
 	}
@@ -393,7 +391,6 @@ func TestScheduledMailIsCancelledAndMoved(t *testing.T) {
 		{"POST", "/v3/user/scheduled_sends", `{"batch_id":"` + left + `","status":"cancel"}`, 400, "too late for 1"},
 		{"POST", "/v3/user/scheduled_sends", `{"batch_id":"S` + left[1:] + `","status":"cancel"}`, 503, "not all nodes of the cluster"},
 		{"PATCH", "/v3/user/scheduled_sends/S" + left[1:], `{"status":"cancel"}`, 503, "not all nodes of the cluster"},
-		{"POST", "/v3/user/scheduled_sends", `{"batch_id":"M` + left[1:] + `","status":"cancel"}`, 503, "cancel there, too: archive"},
 		{"PATCH", "/v3/user/scheduled_sends/" + batch, `{"status":"cancel"}`, 204, ""},
 		{"DELETE", "/v3/user/scheduled_sends/" + batch, "", 400, "gone"},
 		{"POST", "/emails/" + scheduledID.String() + "/cancel", "", 200, `"id":"` + scheduledID.String()},

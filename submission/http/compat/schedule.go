@@ -3,7 +3,6 @@ package compat
 import (
 	nethttp "net/http"
 	"slices"
-	"strings"
 	"time"
 
 	"example.org/mta/internal/envelope"
@@ -97,9 +96,6 @@ func whole(c *http.Call, done http.Cancelled, late int) error {
 		return http.Problemf(late,
 			"it was too late for %d recipients, to whom the message is on its way or has been sent; %d were cancelled",
 			done.TooLate, done.Cancelled)
-	case len(done.MovedTo) > 0:
-		return http.Problemf(nethttp.StatusServiceUnavailable, "%d recipients were cancelled, and more may have moved "+
-			"to other relays: cancel there, too: %s", done.Cancelled, strings.Join(done.MovedTo, ", "))
 	}
 	return nil
 }
