@@ -6,7 +6,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -16,6 +15,7 @@ import (
 	"time"
 
 	"example.org/mta/cluster/link"
+	"example.org/mta/internal/network"
 )
 
 // Patience is how long an answer may take, and how long the one before it; LongPatience is the most that an Asker has.
@@ -120,8 +120,8 @@ func (a *Asker) ask(ctx context.Context, node uint16, r *http.Request) (*http.Re
 
 // Serve has a handler answer the request of a talk that another node has opened.
 func Serve(ctx context.Context, talk net.Conn, handler http.Handler) {
-	l := &single{conn: make(chan net.Conn, 1), at: talk.LocalAddr(), done: make(chan struct{})}
-	l.conn <- struct{ net.Conn }{talk} // by its TLS the server would look for the protocol
+	l := network.NewHandover()
+	go l.Give(struct{ net.Conn }{talk}) // by its TLS the server would look for the protocol
 	stop := context.AfterFunc(ctx, func() { talk.Close() })
 	defer stop()
 	s := http.Server{Handler: handler, ReadTimeout: Patience, MaxHeaderBytes: maxAsked,
@@ -136,27 +136,3 @@ func Serve(ctx context.Context, talk net.Conn, handler http.Handler) {
 	s.SetKeepAlivesEnabled(false)
 	_ = s.Serve(l) // the end of the one connection
 }
-
-// single is a listener with one connection, which ends with it.
-type single struct {
-	conn chan net.Conn
-	at   net.Addr
-	done chan struct{}
-	once sync.Once
-}
-
-func (l *single) Accept() (net.Conn, error) {
-	select {
-	case c := <-l.conn:
-		return c, nil
-	case <-l.done:
-		return nil, errors.New("the talk has ended")
-	}
-}
-
-func (l *single) Close() error {
-	l.once.Do(func() { close(l.done) })
-	return nil
-}
-
-func (l *single) Addr() net.Addr { return l.at }
