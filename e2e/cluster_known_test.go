@@ -16,10 +16,15 @@ import (
 // other one acts on both. So it does when the database was away meanwhile, and a third relay that joins later.
 func TestAClusterKnows(t *testing.T) {
 	t.Parallel()
-	primary, standby := newPair(t)
-	primary.schema(t)
-	address := "127.31.8.1"
-	port := commonPort(t, address)
+	const address = "127.31.8.1"
+	relays, primary, _, port := bigExample(t, address, `
+keys { file = "KEYS" }
+api "web" { address = "WEB" }
+tenant "acme" {
+  networks    = ["127.0.0.0/8"]
+  unsubscribe = "https://mail.acme.example/unsubscribe"
+}
+`)
 	host, err := net.Listen("tcp", net.JoinHostPort(address, port))
 	if err != nil {
 		t.Fatal(err)
@@ -28,20 +33,6 @@ func TestAClusterKnows(t *testing.T) {
 	server := sink.New(sink.Config{Recorder: record})
 	go server.Serve(host)
 	t.Cleanup(server.Close)
-	names := sink.NewDNS(sink.MustZone("big.example. 60 IN MX 10 mx.big.example.\nmx.big.example. 60 IN A " + address + "\n"))
-	dns, err := names.Listen("127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { names.Close() })
-	relays := members(t, []*database{primary, standby}, dns.String(), port, `
-keys { file = "KEYS" }
-api "web" { address = "WEB" }
-tenant "acme" {
-  networks    = ["127.0.0.0/8"]
-  unsubscribe = "https://mail.acme.example/unsubscribe"
-}
-`, 3)
 	a, b, late := relays[0], relays[1], relays[2]
 	if !late.stop(patience) {
 		t.Error("it does not stop")

@@ -118,29 +118,36 @@ cluster {
 	return relays
 }
 
-// TestClusterSharesLimits has three relays send to one provider, while the load moves between them, a node that decides is
-// killed, another is stopped for 20 s, and the database fails over. The host never has more than the limits.
-func TestClusterSharesLimits(t *testing.T) {
-	t.Parallel()
-	const rate, places = 100, 7
-	primary, standby := newPair(t)
+// bigExample are relays of one cluster, with a database that has a standby. For them big.example has one host, at an
+// address and the port that is returned.
+func bigExample(t *testing.T, address, config string, env ...string) (relays []*relay, primary, standby *database, port string) {
+	t.Helper()
+	primary, standby = newPair(t)
 	primary.schema(t)
-	address := "127.31.7.1"
-	port := commonPort(t, address)
-	host := newToll(t, net.JoinHostPort(address, port))
+	port = commonPort(t, address)
 	names := sink.NewDNS(sink.MustZone("big.example. 60 IN MX 10 mx.big.example.\nmx.big.example. 60 IN A " + address + "\n"))
 	dns, err := names.Listen("127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { names.Close() })
-	relays := members(t, []*database{primary, standby}, dns.String(), port, fmt.Sprintf(`
+	return members(t, []*database{primary, standby}, dns.String(), port, config, 3, env...), primary, standby, port
+}
+
+// TestClusterSharesLimits has three relays send to one provider, while the load moves between them, a node that decides is
+// killed, another is stopped for 20 s, and the database fails over. The host never has more than the limits.
+func TestClusterSharesLimits(t *testing.T) {
+	t.Parallel()
+	const rate, places = 100, 7
+	const address = "127.31.7.1"
+	relays, primary, standby, port := bigExample(t, address, fmt.Sprintf(`
 provider "big" {
   mx               = ["mx.big.example"]
   connection_limit = %d
   max_message_rate = "%d/s"
 }
-`, places, rate), 3)
+`, places, rate))
+	host := newToll(t, net.JoinHostPort(address, port))
 	arrived := func() int { return int(host.record.Tally().Unique) }
 	sent := 0
 	send := func(r *relay, n int) {

@@ -16,17 +16,8 @@ import (
 // it; as soon as one has reached it again, they do.
 func TestAClusterKnowsOutages(t *testing.T) {
 	t.Parallel()
-	primary, standby := newPair(t)
-	primary.schema(t)
-	address := "127.31.9.1"
-	port := commonPort(t, address)
-	names := sink.NewDNS(sink.MustZone("big.example. 60 IN MX 10 mx.big.example.\nmx.big.example. 60 IN A " + address + "\n"))
-	dns, err := names.Listen("127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { names.Close() })
-	relays := members(t, []*database{primary, standby}, dns.String(), port, "", 3)
+	const address = "127.31.9.1"
+	relays, _, _, port := bigExample(t, address, "")
 	a, b := relays[0], relays[1]
 	send := func(r *relay) {
 		t.Helper()

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"example.org/mta/lab/sink"
 	"example.org/mta/operator/api"
 )
 
@@ -19,19 +18,9 @@ func TestClusterWarmsUpOnce(t *testing.T) {
 	t.Parallel()
 	const hourly, all = 40, 150
 	const hour = 4 * time.Second
-	primary, standby := newPair(t)
-	primary.schema(t)
-	address := "127.31.8.1"
-	port := commonPort(t, address)
-	host := newToll(t, net.JoinHostPort(address, port))
-	names := sink.NewDNS(sink.MustZone("big.example. 60 IN MX 10 mx.big.example.\nmx.big.example. 60 IN A " + address + "\n"))
-	dns, err := names.Listen("127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { names.Close() })
-	relays := members(t, []*database{primary, standby}, dns.String(), port, fmt.Sprintf(`
-source "new-1" { address = "127.31.8.2" }
+	const address = "127.31.10.1"
+	relays, _, _, port := bigExample(t, address, fmt.Sprintf(`
+source "new-1" { address = "127.31.10.2" }
 pool "default" {
   overflow = "hold"
   dedicated "new-1" { plan = "live" }
@@ -39,8 +28,9 @@ pool "default" {
 plan "live" {
 %s
 }
-`, planText([]warmStage{{warmCaps{hourly, 24 * hourly}, nil}, {warmCaps{2 * hourly, 48 * hourly}, nil}})), 3,
+`, planText([]warmStage{{warmCaps{hourly, 24 * hourly}, nil}, {warmCaps{2 * hourly, 48 * hourly}, nil}})),
 		"MTA_TEST_HOURS="+hour.String())
+	host := newToll(t, net.JoinHostPort(address, port))
 	status := func(r *relay) api.Warmup {
 		var w api.Warmup
 		eventually(t, patience, func() (err error) {
