@@ -201,14 +201,20 @@ func (r *operators) collectors() []prometheus.Collector {
 
 // answersTenants makes what answers tenants about the mail that they submitted.
 func (r *mailIn) answersTenants() *submitted.Submitted {
-	s := submitted.New(submitted.Submitted{
+	return submitted.New(submitted.Submitted{
 		Messages: &r.queued, LogDir: r.accountingDir, Flush: r.flushAccounting, Keyed: r.messagesOfRequest,
 	})
-	r.everywhere = &submitted.Everywhere{Own: s, Name: r.inForce().NodeID, Now: r.now, Log: r.log}
+}
+
+// answersEverywhere makes what answers them about their mail at all nodes of a cluster.
+func (r *mailIn) answersEverywhere() *submitted.Everywhere {
+	e := &submitted.Everywhere{Own: r.submitted, Name: r.inForce().NodeID, Now: r.now, Log: r.log,
+		// A relay that drains may move its queue.
+		Moving: func() bool { return r.life.Refuses() && r.queue.Stats().Queued > 0 }}
 	if r.cluster != nil {
-		r.everywhere.Nodes = wiring.Clients(r.cluster, r.everywhere, r.log)
+		e.Nodes = wiring.Clients(r.cluster, e, r.log)
 	}
-	return s
+	return e
 }
 
 // accountingDir is where the accounting log is; "" while it is switched off.

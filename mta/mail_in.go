@@ -99,6 +99,7 @@ func openMailIn(cfg *config.Config, out *mailOut, undo *undoer) (*mailIn, error)
 		Waits: &waits.Waits{Queue: r.queue, Delivery: r.delivery, Providers: &r.sites, Now: r.now},
 	}
 	r.submitted, r.pickup = r.answersTenants(), r.newPickup()
+	r.everywhere = r.answersEverywhere()
 	return r, openAll(cfg, undo, []step{
 		{"events of tenants", r.openPuller},
 		{"idempotency keys", r.openIdempotency},

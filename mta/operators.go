@@ -69,7 +69,6 @@ func (r *operators) openMover(cfg *config.Config, _ *undoer) (err error) {
 	}
 	r.mover, err = wiring.Mover(cfg, r.cluster, messages.Moving{Moves: &r.moves}, refuses, r.life.Refuses, r.now, r.log)
 	if r.mover != nil {
-		r.everywhere.Moving = func() bool { return r.mover.Status().On && r.queue.Stats().Queued > 0 }
 		r.members = wiring.Operators(r.cluster, func(from int) http.Handler { return r.control.FromNode(from) },
 			r.log)
 	}
