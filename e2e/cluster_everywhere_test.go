@@ -139,6 +139,17 @@ api "web" { address = "WEB" }
 		}
 	}
 
+	if out := does("actions", "--action", "queue"); strings.Count(out, "queue release") != 2 || strings.Count(out, "queue hold") != 6 {
+		t.Errorf("the actions of all nodes:\n%s", out)
+	}
+	for i := range relays {
+		out, own := does("log", "--type", "Reception", "--json"), fmt.Sprintf(`{"node":%d,"type":"Reception"`, i+1)
+		if strings.Count(out, own) != 2+i {
+			t.Errorf("node %d's records:\n%s", i+1, out)
+		}
+	}
+	has("log", does("log", "--id", last), "   3  2", "Reception", "<a0@all.example>")
+
 	// Clients, who may ask any node about mail of all, also under the ids that it had before it moved.
 	out, err := mta(one.env, "--config", one.config, "key", "add", "--tenant", "acme", "--name", "shop")
 	key, _, _ := strings.Cut(out, "\n")

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -81,6 +82,30 @@ func runAt(t *testing.T, relay api.Config, args ...string) (code int, stdout, st
 type node struct {
 	paged
 	changed []string // the ids that were named in changes
+	logLines
+}
+
+// logLines are the records of a node, oldest first. All fit every search.
+type logLines struct {
+	api.Log
+	records []string
+	damaged string
+}
+
+func (l logLines) Newest(_ context.Context, _ api.LogQuery, after string, limit int) (p api.LogPage, _ error) {
+	end := len(l.records)
+	if after != "" {
+		end, _ = strconv.Atoi(after)
+	}
+	begin := max(end-min(limit, 2), 0)
+	for i := end - 1; i >= begin; i-- {
+		p.Records = append(p.Records, json.RawMessage(l.records[i]))
+	}
+	if begin > 0 {
+		p.Next = strconv.Itoa(begin)
+	}
+	p.Damaged = l.damaged
+	return p, nil
 }
 
 func nodeWith(ids ...string) *node {
@@ -128,7 +153,7 @@ func (n nodes) Ask(_ context.Context, number int, r *http.Request) (*http.Respon
 		return nil, errors.New("no answer within 5s")
 	}
 	w := httptest.NewRecorder()
-	relay := api.NewServer(api.Config{Queue: n[number], Events: slog.New(slog.DiscardHandler)})
+	relay := api.NewServer(api.Config{Queue: n[number], Log: n[number].logLines, Events: slog.New(slog.DiscardHandler)})
 	relay.FromNode(1).ServeHTTP(w, r)
 	return w.Result(), nil
 }
@@ -148,7 +173,7 @@ func (c clusters) Cluster(context.Context) (all api.Cluster, err error) {
 }
 
 func (n nodes) run(t *testing.T, args ...string) (code int, stdout, stderr string) {
-	return runAt(t, api.Config{Queue: n[1], Clusters: clusters{nodes: n}, Members: n}, append(args, "--cluster")...)
+	return runAt(t, api.Config{Queue: n[1], Log: n[1].logLines, Clusters: clusters{nodes: n}, Members: n}, append(args, "--cluster")...)
 }
 
 // TestOldIDsOfACluster: an id that two nodes have is refused, and both are named; nothing is changed.
@@ -190,6 +215,65 @@ func TestClusterWithoutANode(t *testing.T) {
 	all := nodes{1: nodeWith(), 2: nodeWith(), 3: nil}
 	if code, out, errs := all.run(t, "queue", "list"); code != exitFailed || out != "" || strings.Contains(errs, "empty") {
 		t.Errorf("%d %s %s", code, out, errs)
+	}
+}
+
+// TestLogOfACluster: the records of all nodes stand in the order of their times, each with its node.
+func TestLogOfACluster(t *testing.T) {
+	all := nodes{1: nodeWith(), 2: nodeWith(), 3: nodeWith()}
+	for i := range 9 {
+		at := relaytest.Now.Add(time.Duration(i) * time.Second)
+		n := all[i%3+1]
+		n.records = append(n.records, fmt.Sprintf(`{"type":"Lost","count":%d,"timestamp":%d,"event_time":%q}`, i+1, at.Unix(),
+			at.Format(time.RFC3339Nano)))
+	}
+	for _, test := range []struct {
+		args  string
+		order string // nodes and counts
+	}{
+		{"", "1:1 2:2 3:3 1:4 2:5 3:6 1:7 2:8 3:9"},
+		{"--last 4", "3:6 1:7 2:8 3:9"},
+		{"--newest", "3:9 2:8 1:7 3:6 2:5 1:4 3:3 2:2 1:1"},
+		{"--newest --last 2", "3:9 2:8"},
+	} {
+		var got []string
+		code, out, errs := all.run(t, append([]string{"log"}, strings.Fields(test.args)...)...)
+		for line := range strings.Lines(out) {
+			f := strings.Fields(line)
+			got = append(got, f[0]+":"+f[5])
+		}
+		if code != exitDone || strings.Join(got, " ") != test.order {
+			t.Errorf("log %s: %d %s\n%s%s", test.args, code, got, out, errs)
+		}
+		code, out, errs = all.run(t, append([]string{"log", "--json"}, strings.Fields(test.args)...)...)
+		got = nil
+		for line := range strings.Lines(out) {
+			var r struct{ Node, Count int }
+			if err := json.Unmarshal([]byte(line), &r); err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, fmt.Sprintf("%d:%d", r.Node, r.Count))
+		}
+		if code != exitDone || strings.Join(got, " ") != test.order {
+			t.Errorf("log --json %s: %d %s\n%s%s", test.args, code, got, out, errs)
+		}
+	}
+	for _, args := range []string{"log --follow", "log --count-by type"} {
+		if code, out, errs := all.run(t, strings.Fields(args)...); code != exitUsage || out != "" {
+			t.Errorf("%s: %d %s%s", args, code, out, errs)
+		}
+	}
+	all[2].damaged = "a file is damaged"
+	all[3] = nil
+	code, out, errs := all.run(t, "log")
+	if code != exitFailed || strings.Count(out, "\n") != 6 || !strings.Contains(errs, "node 3: no answer within 5s") ||
+		!strings.Contains(errs, "node 2: a file is damaged") {
+		t.Errorf("%d %s%s", code, out, errs)
+	}
+	all[1].records = slices.Repeat(all[1].records[:1], mostLogged+1)
+	if code, out, errs = all.run(t, "log", "--last", "0", "--type", "Lost"); code != exitFailed || out != "" ||
+		!strings.Contains(errs, "more than 10000 records match") || !strings.Contains(errs, "add --last, or --newest") {
+		t.Errorf("%d %.200s %s", code, out, errs)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -26,6 +27,7 @@ import (
 	"example.org/mta/operator/answer/kept"
 	"example.org/mta/operator/api"
 	"example.org/mta/operator/audit"
+	"example.org/mta/operator/everywhere"
 	"example.org/mta/operator/listing"
 )
 
@@ -44,6 +46,7 @@ func newLog(c *cli) *cobra.Command {
 		asJSON bool
 		format string
 		counts api.LogCountQuery
+		all    bool
 	)
 	cmd := &cobra.Command{
 		Use: "log", Short: "search, follow and count the accounting log", Long: logHelp,
@@ -66,8 +69,9 @@ func newLog(c *cli) *cobra.Command {
 			}
 			changed := cmd.Flags().Changed
 			if counts.By != "" {
-				if q.Last != 0 || q.Follow || newest || format != "" {
-					return usagef("--count-by counts all that match: leave out --last, --follow, --newest, --format")
+				if q.Last != 0 || q.Follow || newest || format != "" || all {
+					return usagef("--count-by counts all that match at this node: leave out --last, --follow, " +
+						"--newest, --format, --cluster")
 				}
 				counts.LogQuery = q
 				return c.logCounts(cmd.Context(), counts, asJSON)
@@ -81,6 +85,9 @@ func newLog(c *cli) *cobra.Command {
 			case q.Follow && !changed("since") && !changed("last") && !changed("id"):
 				q.Since = c.now()
 			}
+			if all && q.Follow {
+				return usagef("--cluster shows what is in the logs: leave out --follow")
+			}
 			if newest && q.Follow {
 				return usagef("--follow gives the oldest records first: leave out --newest")
 			}
@@ -88,17 +95,19 @@ func newLog(c *cli) *cobra.Command {
 			case format == "pmta" && asJSON:
 				return usagef("--format pmta and --json are two formats")
 			case format == "pmta":
-				return c.logPowerMTA(cmd.Context(), q, newest)
+				return c.logPowerMTA(cmd.Context(), records{q, newest, all})
 			case format != "":
 				return hinted{usagef("--format: unknown format %q", format), "valid formats: pmta"}
 			}
-			return c.log(cmd.Context(), q, newest, asJSON)
+			return c.log(cmd.Context(), records{q, newest, all}, asJSON)
 		},
 	}
 	flags := cmd.Flags()
 	c.addParams(cmd, &q)
 	flags.BoolVar(&newest, "newest", false, "the newest first: the first ones come at once, however large the log is")
 	flags.BoolVar(&asJSON, "json", false, "print the records unchanged: a line of JSON for each; of counts, one object")
+	flags.BoolVar(&all, "cluster", false,
+		"search the logs of all nodes of the cluster, whose numbers stand before the records")
 	flags.StringVar((*string)(&counts.By), "count-by", "",
 		"count the records by a `property` instead: "+joined(api.LogBys))
 	flags.IntVar(&counts.Limit, "limit", defaultCounts, "with --count-by: how many values, the most frequent")
@@ -165,15 +174,25 @@ func (c *cli) parseTime(flag, s string) (time.Time, error) {
 	return time.Time{}, usagef(`%s: %q is not a time: write it as 2h, 2026-11-21, "2026-11-21 10:00" or 10:00`, flag, s)
 }
 
-func (c *cli) log(ctx context.Context, q api.LogQuery, newest, asJSON bool) error {
+// records is what a command asks of the log.
+type records struct {
+	api.LogQuery
+	newest bool // first
+	all    bool // nodes of the cluster
+}
+
+func (c *cli) log(ctx context.Context, q records, asJSON bool) error {
 	show := c.logLine
 	if asJSON {
-		show = func(record []byte) error {
-			_, err := fmt.Fprintf(c.out, "%s\n", legible.AppendJSON(nil, record))
+		show = func(node int, record []byte) error {
+			if record = legible.AppendJSON(nil, record); q.all && len(record) > 1 && record[0] == '{' {
+				record = append(fmt.Appendf(nil, `{"node":%d,`, node), record[1:]...)
+			}
+			_, err := fmt.Fprintf(c.out, "%s\n", record)
 			return err
 		}
 	}
-	return c.logEach(ctx, q, newest, show)
+	return c.logEach(ctx, q, show)
 }
 
 // logCounts prints how many records that fit have each value of a property.
@@ -210,8 +229,8 @@ func (c *cli) logCounts(ctx context.Context, q api.LogCountQuery, asJSON bool) e
 	return err
 }
 
-// logEach shows the records that fit.
-func (c *cli) logEach(ctx context.Context, q api.LogQuery, newest bool, show func([]byte) error) error {
+// logEach shows the records that fit, with the number of the node that has them, 0 for this one.
+func (c *cli) logEach(ctx context.Context, q records, show func(node int, record []byte) error) error {
 	client, err := c.client()
 	if err != nil {
 		return err
@@ -219,16 +238,93 @@ func (c *cli) logEach(ctx context.Context, q api.LogQuery, newest bool, show fun
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
 	defer stop()
 	any := false
-	each := func(record []byte) error { any = true; return show(record) }
-	search := c.search
-	if newest {
-		search = c.searchNewest
+	here := func(record []byte) error { any = true; return show(0, record) }
+	switch {
+	case q.all:
+		err = c.searchAll(ctx, client, q, func(node int, record []byte) error {
+			any = true
+			return show(node, record)
+		})
+	case q.newest:
+		err = c.searchNewest(ctx, client, q.LogQuery, here)
+	default:
+		err = c.search(ctx, client, q.LogQuery, here)
 	}
-	err = search(ctx, client, q, each)
 	if err == nil && !any && !q.Follow {
 		fmt.Fprintln(c.err, "no record matches")
 	}
 	return err
+}
+
+// entry is a record, and when it was made: zero for one that can't be read.
+type entry struct {
+	record []byte
+	at     time.Time
+}
+
+// mostLogged is how many records of all nodes are kept to be shown in the reverse of the order in which they come.
+const mostLogged = 10_000
+
+// searchAll gives the records of all nodes that fit to each: q.Last of them, 0 is all.
+func (c *cli) searchAll(ctx context.Context, client *api.Client, q records,
+	each func(node int, record []byte) error) error {
+	nodes, err := everywhere.Nodes(ctx, client)
+	if err != nil {
+		return err
+	}
+	last := q.Last
+	q.Last = 0
+	var damaged damages
+	var rows []everywhere.Row[entry]
+	_, failed, err := everywhere.Merge(ctx, nodes, "", last, func(a, b *entry) int { return b.at.Compare(a.at) },
+		func(e *entry) string { return string(e.record) },
+		func(ctx context.Context, after string, limit int) (entries []entry, next string, err error) {
+			p, err := client.NewestRecords(ctx, q.LogQuery, after, limit)
+			for _, text := range p.Records {
+				e := entry{record: text}
+				if r, err := accounting.Parse(text); err == nil {
+					e.at = r.Time
+				}
+				entries = append(entries, e)
+			}
+			damaged.add(ctx, p.Damaged)
+			return entries, p.Next, err
+		}, func(r everywhere.Row[entry]) error {
+			if q.newest {
+				return each(r.Node, r.Value.record)
+			}
+			if len(rows) == mostLogged {
+				return hinted{fmt.Errorf("more than %d records match", mostLogged), "add --last, or --newest"}
+			}
+			rows = append(rows, r)
+			return nil
+		})
+	for i := len(rows) - 1; i >= 0 && err == nil; i-- {
+		err = each(rows[i].Node, rows[i].Value.record)
+	}
+	if err == nil {
+		err = errors.Join(unanswered(nodes, failed), damaged.err())
+	}
+	return err
+}
+
+// damages is what nodes report of their logs. It is safe for concurrent use.
+type damages struct{ byNode sync.Map }
+
+// add notes what a page of the node of ctx lacks.
+func (d *damages) add(ctx context.Context, lacks string) {
+	if lacks != "" {
+		d.byNode.Store(api.NodeOf(ctx), lacks)
+	}
+}
+
+func (d *damages) err() error {
+	var all []error
+	d.byNode.Range(func(node, lacks any) bool {
+		all = append(all, fmt.Errorf("node %d: %s", node, lacks))
+		return true
+	})
+	return errors.Join(all...)
 }
 
 // search gives the records that fit to each.
@@ -311,17 +407,21 @@ func (c *cli) readsFiles(dir string) bool {
 }
 
 // logLine prints a record for people.
-func (c *cli) logLine(line []byte) error {
+func (c *cli) logLine(node int, line []byte) error {
+	prefix := ""
+	if node != 0 {
+		prefix = fmt.Sprintf("%4d  ", node)
+	}
 	r, err := accounting.Parse(line)
 	if err != nil {
-		_, err := fmt.Fprintln(c.out, draw.Clean(string(line))) // shown all the same
+		_, err := fmt.Fprintln(c.out, prefix+draw.Clean(string(line))) // shown all the same
 		return err
 	}
 	id := "-"
 	if r.ID != 0 {
 		id = r.ID.String()
 	}
-	text := fmt.Sprintf("%s  %-16s  %-13s  %s", r.Time.Local().Format(time.DateTime), r.Type, id, logText(r))
+	text := fmt.Sprintf("%s%s  %-16s  %-13s  %s", prefix, r.Time.Local().Format(time.DateTime), r.Type, id, logText(r))
 	text = draw.Wrap(draw.Clean(text), c.screen.Width, 4)
 	_, err = fmt.Fprintln(c.out,
 		strings.Replace(text, string(r.Type), c.screen.Coloured(string(r.Type), colourOf(string(r.Type))), 1))
@@ -405,7 +505,7 @@ var acctCategories = map[string]string{
 
 // logPowerMTA prints the records that acct-files have, as CSV with a header line. Lines end in \n, as those of PowerMTA
 // on Linux do: scripts that split them have no \r in the last column.
-func (c *cli) logPowerMTA(ctx context.Context, q api.LogQuery, newest bool) error {
+func (c *cli) logPowerMTA(ctx context.Context, q records) error {
 	w := csv.NewWriter(c.out)
 	write := func(line []string) error {
 		if err := w.Write(line); err != nil {
@@ -417,7 +517,7 @@ func (c *cli) logPowerMTA(ctx context.Context, q api.LogQuery, newest bool) erro
 	if err := write(acctColumns); err != nil {
 		return err
 	}
-	return c.logEach(ctx, q, newest, func(line []byte) error {
+	return c.logEach(ctx, q, func(_ int, line []byte) error {
 		r, err := accounting.Parse(line)
 		if err != nil || acctTypes[r.Type][0] == "" {
 			return nil // no record, or none that CSV could have
@@ -486,13 +586,15 @@ WHO is the user of the process at the control socket, or of the console. COUNT i
 much was changed. OUTCOME is done, refused (nothing was changed), failed (something may
 have been), or unknown (the relay was killed meanwhile).`
 
+const noAction = "no action matches"
+
 func newActions(c *cli) *cobra.Command {
 	return newList(c, list[api.ActionQuery]{
 		use: "actions", short: "list what operators did", long: actionsHelp,
 		example: `  mta actions --since 1d
   mta actions --who alice --action "queue remove"
   mta actions --action sites --json`,
-		what: "actions", show: actions,
+		what: "actions", show: actions, cluster: true,
 	})
 }
 
@@ -500,6 +602,20 @@ func actions(ctx context.Context, c *cli, client *api.Client, q api.ActionQuery,
 	damaged := 0
 	ask := func(ctx context.Context, q api.ActionQuery) (api.ActionPage, error) {
 		return api.OpActions.Call(ctx, client, q)
+	}
+	if p.all {
+		var damaged damages
+		err := merged(ctx, c, listing.Actions, "", p, noAction,
+			func(ctx context.Context, _ *api.Client, after string, limit int) (api.ActionPage, error) {
+				q := q
+				q.After, q.Limit = after, limit
+				page, err := ask(ctx, q)
+				if page.Damaged > 0 {
+					damaged.add(ctx, "lines of its audit log are damaged: check the disk and its memory")
+				}
+				return page, err
+			})
+		return cmp.Or(err, damaged.err())
 	}
 	l, err := collect[audit.Line](p, func(after string, limit int) (api.ActionPage, error) {
 		q.After, q.Limit = after, limit
@@ -520,7 +636,7 @@ func actions(ctx context.Context, c *cli, client *api.Client, q api.ActionQuery,
 		return writeJSON(c.out,
 			api.ActionPage{Actions: l.Actions, Next: l.Next, Damaged: damaged, Complete: l.Next == ""})
 	}
-	if err := printPage(c, listing.Actions, l.Actions, l.Next, "no action matches"); err != nil {
+	if err := printPage(c, listing.Actions, l.Actions, l.Next, noAction); err != nil {
 		return err
 	}
 	if damaged > 0 {

@@ -149,6 +149,7 @@ func TestTheRoleTravels(t *testing.T) {
 		{"GET", "/v1/cluster/moving", "nobody", "", 403},
 		{"POST", "/v1/cluster/drain", "admin", "3", 400},
 		{"GET", "/v1/trace", "admin", "", 400},
+		{"GET", "/v1/log?follow=true", "viewer", "", 400},
 		{"GET", "/v1/backup", "admin", "", 400},
 		{"POST", "/v1/queue/import", "admin", "", 400},
 		{"GET", "/v1/later", "admin", "", 404},

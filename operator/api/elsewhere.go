@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
+	"reflect"
 	"slices"
 	"strconv"
 
@@ -39,8 +40,14 @@ func AtNode(ctx context.Context, node int) context.Context {
 	return context.WithValue(ctx, nodeKey{}, node)
 }
 
+// NodeOf returns the node that a context of AtNode names, 0 for none.
+func NodeOf(ctx context.Context) int {
+	node, _ := ctx.Value(nodeKey{}).(int)
+	return node
+}
+
 func sendNode(ctx context.Context, h http.Header) {
-	if node, _ := ctx.Value(nodeKey{}).(int); node != 0 {
+	if node := NodeOf(ctx); node != 0 {
 		h.Set(nodeHeader, strconv.Itoa(node))
 	}
 }
@@ -84,8 +91,12 @@ func (o *operation) stays() error {
 
 // travels reports whether another node may be asked: not for what goes on, or may be of any size.
 func (o *operation) travels() bool {
-	return o.takes == "" && (o.media == "" || o.media == "message/rfc822" || o.media == "text/plain")
+	paged := reflect.PointerTo(o.request).Implements(reflect.TypeFor[pager]())
+	return o.takes == "" && (o.media == "" || paged || o.media == "message/rfc822" || o.media == "text/plain")
 }
+
+// pager is a request for a page, or for all in another form than JSON, which only the node itself answers.
+type pager interface{ paged() bool }
 
 // elsewhere has another node answer the operation if the request names one, and reports whether it does.
 func (o *operation) elsewhere(s *Server, w http.ResponseWriter, r *http.Request) (bool, error) {

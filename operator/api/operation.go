@@ -93,6 +93,9 @@ func gives[Q, A any](name, path, action, media, help string,
 			if _, err := readRequest(r, &q); err != nil {
 				return err
 			}
+			if p, either := any(&q).(pager); either && rightsOf(r.Context()).carried && !p.paged() {
+				return o.stays()
+			}
 			return do(s, w, r, q)
 		}
 		if o.action == "" || s.config.Audit == nil {

@@ -508,6 +508,8 @@ type logQuery struct {
 	Limit int    `q:"limit" min:"1" max:"1000" help:"of newest: records on a page"`
 }
 
+func (q *logQuery) paged() bool { return q.Order == NewestFirst }
+
 // Check refuses mixtures of both.
 func (q *logQuery) Check() error {
 	err := q.LogQuery.Check()

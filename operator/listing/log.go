@@ -46,8 +46,9 @@ var Actions = Listing[action]{
 		{Title: "OUTCOME", Cell: func(a *action) Cell { return State(a.Outcome) }},
 		{Title: "SUBJECT", Shrink: true, Cell: func(a *action) Cell { return Word(a.Subject) }},
 	},
-	Note: func(a *action, _ Look) string { return Join(a.Reason, a.Error) },
-	Key:  func(a *action) string { return a.Time.Format(time.RFC3339Nano) },
+	Note:    func(a *action, _ Look) string { return Join(a.Reason, a.Error) },
+	Key:     func(a *action) string { return a.Time.Format(time.RFC3339Nano) },
+	Compare: func(_ string, a, b *action) int { return b.Time.Compare(a.Time) },
 }
 
 // actor is who did it, and from where if that is not this machine's socket.
