@@ -367,7 +367,7 @@ func (c *cli) pageFooter(shown int, what, next, nothing string) {
 }
 
 // placeholder is the name of a value in the help of a parameter.
-var placeholder = regexp.MustCompile(`<([a-z, ]+)>`)
+var placeholder = regexp.MustCompile(`<([A-Za-z:, ]+)>`)
 
 // addParams gives a command a flag for each parameter of a request, or for those that are named, with its help and its
 // words. What the request has is the default. Those of a page have other flags. It reports whether the request has
@@ -392,23 +392,11 @@ func (c *cli) addParam(cmd *cobra.Command, p api.Param) {
 		}
 	}
 	flags, name, short := cmd.Flags(), p.Flag(), p.Tag.Get("short")
-	help := placeholder.ReplaceAllString(p.Help, "`$1`")
 	switch field := p.Field().(type) {
-	case *bool:
-		flags.BoolVarP(field, name, short, *field, help)
-	case *int:
-		flags.IntVarP(field, name, short, *field, help)
-	case *int64:
-		flags.Int64VarP(field, name, short, *field, help)
-	case *[]string:
-		flags.StringSliceVarP(field, name, short, *field, help)
-	case *api.Age:
-		flags.VarP((*ageFlag)(field), name, short, help)
 	case *time.Time, *netip.Prefix, **string, **api.Age:
-		flags.VarP(paramFlag{p, c}, name, short, help)
+		flags.VarP(paramFlag{p, c}, name, short, placeholder.ReplaceAllString(p.Help, "`$1`"))
 	default:
-		text := reflect.ValueOf(field).Convert(reflect.TypeFor[*string]()).Interface().(*string)
-		flags.StringVarP(text, name, short, *text, help)
+		addFlag(flags, field, name, short, p.Help)
 	}
 	if len(p.Words) > 0 {
 		oneOf(cmd, name, p.Words)
@@ -416,6 +404,48 @@ func (c *cli) addParam(cmd *cobra.Command, p api.Param) {
 	if f := flags.Lookup(name); !p.IsFlag() && !p.IsList() {
 		_, optional := p.Field().(**string)
 		f.Value = &once{Value: f.Value, flag: "--" + name, words: p.Words, optional: optional}
+	}
+}
+
+// addFlags adds a flag for each field of options, a pointer to a struct, that has these tags. What the field has is the
+// default.
+//
+//	flag:"dry-run,n"  the name of the flag, and its letter
+//	help:"..."        its meaning; a word in angle brackets stands for the value
+func addFlags(flags *pflag.FlagSet, options any) {
+	v := reflect.ValueOf(options).Elem()
+	for _, f := range reflect.VisibleFields(v.Type()) {
+		if name, letter, _ := strings.Cut(f.Tag.Get("flag"), ","); name != "" {
+			addFlag(flags, v.FieldByIndex(f.Index).Addr().Interface(), name, letter, f.Tag.Get("help"))
+		}
+	}
+}
+
+// addFlag adds a flag for what field points to.
+func addFlag(flags *pflag.FlagSet, field any, name, letter, help string) {
+	help = placeholder.ReplaceAllString(help, "`$1`")
+	switch field := field.(type) {
+	case *bool:
+		flags.BoolVarP(field, name, letter, *field, help)
+	case *int:
+		flags.IntVarP(field, name, letter, *field, help)
+	case *int64:
+		flags.Int64VarP(field, name, letter, *field, help)
+	case *uint64:
+		flags.Uint64VarP(field, name, letter, *field, help)
+	case *float64:
+		flags.Float64VarP(field, name, letter, *field, help)
+	case *time.Duration:
+		flags.DurationVarP(field, name, letter, *field, help)
+	case *[]string:
+		flags.StringSliceVarP(field, name, letter, *field, help)
+	case *api.Age:
+		flags.VarP((*ageFlag)(field), name, letter, help)
+	case pflag.Value:
+		flags.VarP(field, name, letter, help)
+	default:
+		text := reflect.ValueOf(field).Convert(reflect.TypeFor[*string]()).Interface().(*string)
+		flags.StringVarP(text, name, letter, *text, help)
 	}
 }
 

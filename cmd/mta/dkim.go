@@ -43,82 +43,80 @@ another selector.`
 
 // keygen is what 'mta dkim keygen' was asked for.
 type keygen struct {
-	domain, selector, out, kind string
-	bits                        int
-	json                        bool
-	dryRun                      bool
+	Domain   string `flag:"domain" help:"the signing <domain>"`
+	Selector string `flag:"selector" help:"the key's <name> below ._domainkey of the domain"`
+	Out      string `flag:"out" help:"the new <file> for the private key"`
+	Kind     string `flag:"type" help:"rsa or ed25519"`
+	Bits     int    `flag:"bits" help:"the size of an RSA key: 2048 or 4096, which some receivers don't verify"`
+	JSON     bool   `flag:"json" help:"print JSON"`
+	dryRun   bool
 }
 
 func newDKIMKeygen(c *cli) *cobra.Command {
-	var k keygen
+	k := keygen{Kind: string(dkim.RSA), Bits: 2048}
 	cmd := &cobra.Command{
 		Use: "keygen --domain DOMAIN --selector SELECTOR --out FILE", Short: "generate a key", Long: keygenHelp,
 		Example: `  mta dkim keygen --domain example.com --selector 2026a --out /etc/mta/dkim/2026a.pem
   mta dkim keygen --domain example.com --selector 2026e --type ed25519 --out /etc/mta/dkim/2026e.pem`,
 		Args: noArgs, RunE: func(cmd *cobra.Command, _ []string) error { return c.dkimKeygen(cmd.Context(), k) },
 	}
-	cmd.Flags().StringVar(&k.domain, "domain", "", "the signing `domain`")
-	cmd.Flags().StringVar(&k.selector, "selector", "", "the key's `name` below ._domainkey of the domain")
-	cmd.Flags().StringVar(&k.out, "out", "", "the new `file` for the private key")
-	cmd.Flags().StringVar(&k.kind, "type", string(dkim.RSA), "rsa or ed25519")
-	cmd.Flags().IntVar(&k.bits, "bits", 2048, "the size of an RSA key: 2048 or 4096, which some receivers don't verify")
-	cmd.Flags().BoolVar(&k.json, "json", false, "print JSON")
+	addFlags(cmd.Flags(), &k)
 	oneOf(cmd, "type", []dkim.Algorithm{dkim.RSA, dkim.Ed25519})
 	fileFlags(cmd, &k.dryRun)
 	return cmd
 }
 
 func (c *cli) dkimKeygen(ctx context.Context, k keygen) error {
-	domain, err := envelope.ToASCII(k.domain)
+	domain, err := envelope.ToASCII(k.Domain)
 	switch {
-	case k.domain == "" || err != nil || strings.HasPrefix(domain, "["):
+	case k.Domain == "" || err != nil || strings.HasPrefix(domain, "["):
 		return usagef("a signing domain is required: --domain example.com")
-	case !config.IsSelector(k.selector):
+	case !config.IsSelector(k.Selector):
 		return usagef("a selector of letters, digits and hyphens is required: --selector 2026a")
-	case k.out == "":
-		return usagef("a file for the private key is required: --out /etc/mta/dkim/%s.pem", k.selector)
-	case k.kind != string(dkim.RSA) && k.kind != string(dkim.Ed25519):
-		return usagef("unknown type %q: use rsa or ed25519", k.kind)
-	case k.bits != 2048 && k.bits != 3072 && k.bits != 4096:
-		return usagef("an RSA key has 2048, 3072 or 4096 bits, not %d", k.bits)
+	case k.Out == "":
+		return usagef("a file for the private key is required: --out /etc/mta/dkim/%s.pem", k.Selector)
+	case k.Kind != string(dkim.RSA) && k.Kind != string(dkim.Ed25519):
+		return usagef("unknown type %q: use rsa or ed25519", k.Kind)
+	case k.Bits != 2048 && k.Bits != 3072 && k.Bits != 4096:
+		return usagef("an RSA key has 2048, 3072 or 4096 bits, not %d", k.Bits)
 	}
-	signer, text, err := dkim.Generate(dkim.Algorithm(k.kind), k.bits)
+	signer, text, err := dkim.Generate(dkim.Algorithm(k.Kind), k.Bits)
 	if err != nil {
 		return err
 	}
-	key, err := dkim.NewKey(domain, k.selector, signer)
+	key, err := dkim.NewKey(domain, k.Selector, signer)
 	if err != nil {
 		return err
 	}
-	f := fileChange{"dkim keygen", api.FileSubject{File: k.out, Domain: domain, Selector: k.selector}, k.dryRun}
+	f := fileChange{"dkim keygen", api.FileSubject{File: k.Out, Domain: domain, Selector: k.Selector}, k.dryRun}
 	err = c.changeFile(ctx, f, func() (int, error) {
 		if k.dryRun {
-			return 1, checkNew(k.out)
+			return 1, checkNew(k.Out)
 		}
-		return 1, writeNewKey(k.out, text)
+		return 1, writeNewKey(k.Out, text)
 	})
 	switch {
 	case errors.Is(err, fs.ErrExist):
-		return hinted{fmt.Errorf("%s already exists", k.out),
+		return hinted{fmt.Errorf("%s already exists", k.Out),
 			"mta does not overwrite keys: choose another selector and another file"}
 	case err != nil:
 		return err
 	case k.dryRun:
-		return c.did(true, k.out, "generated a key")
+		return c.did(true, k.Out, "generated a key")
 	}
-	if k.json {
+	if k.JSON {
 		return writeJSON(c.out,
-			map[string]any{"file": k.out, "name": key.Name(), "record": key.Record(), "zone_line": key.ZoneLine()})
+			map[string]any{"file": k.Out, "name": key.Name(), "record": key.Record(), "zone_line": key.ZoneLine()})
 	}
 	readers := "only you can read it; make the relay's user its owner"
-	if smallfile.NewMode(filepath.Dir(k.out)) != 0o600 {
+	if smallfile.NewMode(filepath.Dir(k.Out)) != 0o600 {
 		readers = "you and the group of its folder can read it"
 	}
-	fmt.Fprintf(c.out, "%s has the private key: %s\n", k.out, readers)
+	fmt.Fprintf(c.out, "%s has the private key: %s\n", k.Out, readers)
 	fmt.Fprintf(c.out, "\npublish this record:\n\n%s\n", key.ZoneLine())
 	_, err = fmt.Fprintf(c.out,
 		"\nand add to the configuration:\n\ndkim %q {\n  domain = %q\n  key %q { file = %q }\n}\n", domain, domain,
-		k.selector, k.out)
+		k.Selector, k.Out)
 	return err
 }
 

@@ -37,8 +37,16 @@ for some weeks, and the rest waits, or uses --warm, an address that receivers kn
 
 // initAnswers are those to the questions of 'mta init', and the fields of its template.
 type initAnswers struct {
-	Hostname, Domain, Address, Public, Plan, Warm, Email, Login string
-	Dir, DataDir                                                string
+	Hostname string `flag:"hostname" help:"the relay's <name>, which leads to this machine in the DNS"`
+	Domain   string `flag:"domain" help:"the <domain> of the senders"`
+	Address  string `flag:"address" help:"the IP <address> to send from"`
+	Public   string `flag:"public-address" help:"the <address> that receivers see of it, behind a NAT"`
+	Plan     string `flag:"plan" help:"the warm-up <plan> of the address; none: receivers know it"`
+	Warm     string `flag:"warm" help:"an <address> that receivers know, for mail beyond the plan; \"\": that waits"`
+	Email    string `flag:"email" help:"your <address>, for the certificate authority"`
+	Login    string `flag:"login" help:"the <name> of the first user"`
+	Dir      string `flag:"dir" help:"the <folder> for the files (default: that of --config, or /etc/mta)"`
+	DataDir  string `flag:"data-dir" help:"the <folder> of the queue"`
 }
 
 // noPlan is the answer for an address that receivers know.
@@ -60,7 +68,7 @@ func (a *initAnswers) Caps() string {
 }
 
 func newInit(c *cli) *cobra.Command {
-	var a initAnswers
+	a := initAnswers{DataDir: "/var/lib/mta"}
 	cmd := &cobra.Command{
 		Use: "init", Short: "write a configuration for production", Long: initHelp, Args: noArgs,
 		Example: `  mta init
@@ -68,17 +76,7 @@ func newInit(c *cli) *cobra.Command {
     --plan standard --warm 192.0.2.10 --email postmaster@example.com --login app`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.init(cmd, &a) },
 	}
-	f := cmd.Flags()
-	f.StringVar(&a.Hostname, "hostname", "", "the relay's `name`, which leads to this machine in the DNS")
-	f.StringVar(&a.Domain, "domain", "", "the `domain` of the senders")
-	f.StringVar(&a.Address, "address", "", "the IP `address` to send from")
-	f.StringVar(&a.Public, "public-address", "", "the `address` that receivers see of it, behind a NAT")
-	f.StringVar(&a.Plan, "plan", "", "the warm-up `plan` of the address; none: receivers know it")
-	f.StringVar(&a.Warm, "warm", "", "an `address` that receivers know, for mail beyond the plan; \"\": that waits")
-	f.StringVar(&a.Email, "email", "", "your `address`, for the certificate authority")
-	f.StringVar(&a.Login, "login", "", "the `name` of the first user")
-	f.StringVar(&a.Dir, "dir", "", "the `folder` for the files (default: that of --config, or /etc/mta)")
-	f.StringVar(&a.DataDir, "data-dir", "/var/lib/mta", "the `folder` of the queue")
+	addFlags(cmd.Flags(), &a)
 	return cmd
 }
 

@@ -71,7 +71,7 @@ func newBench(c *cli) *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	scenarioFlags(flags, &b.scenario)
+	addFlags(flags, &b.scenario)
 	flags.StringVar(&b.standard, "scenario", "",
 		"start from the standard scenario of this `letter`, a to i; other flags change it")
 	flags.Float64Var(&b.scale, "scale", 1, "`factor` for the number of messages")
@@ -93,39 +93,6 @@ func newBench(c *cli) *cobra.Command {
 	return cmd
 }
 
-// scenarioFlags makes a flag of each part of a scenario; what it has is the default.
-func scenarioFlags(flags *pflag.FlagSet, s *bench.Scenario) {
-	flags.IntVar(&s.Messages, "messages", s.Messages, "`number` of messages")
-	flags.IntVar(&s.Connections, "connections", s.Connections, "`number` of submitting connections")
-	flags.IntVar(&s.Size, "size", s.Size, "`octets` of a message's content")
-	flags.IntVar(&s.Recipients, "recipients", s.Recipients, "`number` of recipients of a message")
-	flags.IntVar(&s.BigEvery, "big-every", s.BigEvery,
-		"only every `n`th message has that many recipients, the others have one")
-	flags.IntVar(&s.Rate, "rate", s.Rate, "messages per `second` (default: as fast as they are accepted)")
-	flags.IntVar(&s.Domains, "domains", s.Domains, "`number` of domains")
-	flags.IntVar(&s.Hosts, "hosts", s.Hosts, "`number` of hosts (default: as many as domains)")
-	flags.IntVar(&s.Dead, "dead", s.Dead, "`number` of hosts that don't work")
-	flags.Var(&s.Death, "death", "how dead hosts fail: silent, unreachable or refusing")
-	flags.Var(&s.Latency, "latency", "the delay of a host's replies to each flight of commands")
-	flags.Var(&s.Jitter, "jitter", "the maximum random addition to the latency")
-	flags.BoolVar(&s.NoPipelining, "no-pipelining", s.NoPipelining, "hosts don't offer PIPELINING")
-	flags.BoolVar(&s.NoChunking, "no-chunking", s.NoChunking, "hosts don't offer CHUNKING")
-	flags.Float64Var(&s.Temporary, "temporary", s.Temporary, "`share` of messages that hosts defer, 0 to 1")
-	flags.Float64Var(&s.Drop, "drop", s.Drop, "`probability` that a host cuts the connection, at each step")
-	flags.IntVar(&s.HostConnections, "host-connections", s.HostConnections,
-		"`number` of connections that a host accepts at a time (default: unlimited)")
-	flags.IntVar(&s.HostMessages, "host-messages", s.HostMessages,
-		"`number` of messages that a host accepts per connection (default: unlimited)")
-	flags.IntVar(&s.ClientMessages, "client-messages", s.ClientMessages,
-		"`number` of messages that a client submits per connection (default: unlimited)")
-	flags.BoolVar(&s.TLS, "tls", s.TLS, "clients and hosts use STARTTLS and resume their sessions")
-	flags.DurationVar(&s.Patience, "patience", s.Patience, "how long to wait after the last arrival")
-	flags.Uint64Var(&s.Seed, "seed", s.Seed, "random seed (`number`) of the hosts' behavior")
-	flags.IntVar(&s.Port, "port", s.Port, "the `port` of all hosts (default: any free one)")
-	flags.StringVar(&s.DNS, "dns", s.DNS,
-		"the address of the sites' name server, `ip:port` (default: any port of 127.0.0.1)")
-}
-
 func standardLetters() (letters []string) {
 	for _, s := range bench.Standards() {
 		letters = append(letters, s.Letter+"\t"+s.Title)
@@ -141,7 +108,7 @@ func (b *benchCommand) choose(given *pflag.FlagSet) error {
 			return usagef("there is no scenario %q: want a letter from a to i", b.standard)
 		}
 		over := pflag.NewFlagSet("", pflag.ContinueOnError)
-		scenarioFlags(over, &s)
+		addFlags(over, &s)
 		var err error
 		given.Visit(func(f *pflag.Flag) {
 			if over.Lookup(f.Name) != nil {
@@ -292,14 +259,7 @@ func newDemo(c *cli) *cobra.Command {
 			return demo.Run(ctx, o)
 		},
 	}
-	flags := cmd.Flags()
-	flags.IntVar(&o.Messages, "messages", 0, "`number` of messages to submit (default 20000)")
-	flags.DurationVar(&o.Over, "over", 0, "how long to submit, if the relay keeps up (default 12s)")
-	flags.DurationVar(&o.Limit, "limit", 0, "how long to wait for mail that is still queued then (default 28s)")
-	flags.StringVar(&o.Dir, "dir", "",
-		"the `directory` for the relay's data, kept afterwards (default: a temporary one)")
-	flags.Uint64Var(&o.Seed, "seed", 0, "random seed (`number`) of the mail and the providers' behavior")
-	flags.BoolVar(&o.Keep, "keep", false, "leave everything running after the summary, until interrupted")
+	addFlags(cmd.Flags(), &o)
 	return cmd
 }
 
@@ -323,14 +283,17 @@ levels out of 768, and goodput the served share of the capacity.`
 
 // overloadFlags are the flags of 'mta admission simulate'.
 type overloadFlags struct {
-	trace, mode, plot string
-	seed              uint64
-	timeout           time.Duration
-	byTier, tune      bool
+	Trace   string        `flag:"trace" help:"the <file> with the load; - is standard input"`
+	Mode    string        `flag:"mode" help:"the <controller>: utilisation; or, for comparison, pid (as published), codel or none"`
+	Seed    uint64        `flag:"seed" help:"the random seed"`
+	Timeout time.Duration `flag:"timeout" help:"how <long> a submission waits for a slot"`
+	Tune    bool          `flag:"tune" help:"let the tuner set the number of slots"`
+	ByTier  bool          `flag:"by-tier" help:"add a column with the ratio of each tier"`
+	Plot    string        `flag:"plot" help:"draw a chart into this <file>, as SVG"`
 }
 
 func newAdmissionSimulate(c *cli) *cobra.Command {
-	var f overloadFlags
+	f := overloadFlags{Mode: overload.Modes[0], Seed: 1, Timeout: 2 * time.Second}
 	cmd := &cobra.Command{
 		Use: "simulate --trace FILE", Short: "simulate a load", Long: admissionSimulateHelp,
 		Example: `  mta admission simulate --trace surge.csv --plot surge.svg > surge.out
@@ -346,38 +309,31 @@ func newAdmissionSimulate(c *cli) *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.trace, "trace", "", "the `file` with the load; - is standard input")
-	flags.StringVar(&f.mode, "mode", overload.Modes[0],
-		"the `controller`: utilisation; or, for comparison, pid (as published), codel or none")
-	flags.Uint64Var(&f.seed, "seed", 1, "the random seed")
-	flags.DurationVar(&f.timeout, "timeout", 2*time.Second, "how `long` a submission waits for a slot")
-	flags.BoolVar(&f.tune, "tune", false, "let the tuner set the number of slots")
-	flags.BoolVar(&f.byTier, "by-tier", false, "add a column with the ratio of each tier")
-	flags.StringVar(&f.plot, "plot", "", "draw a chart into this `file`, as SVG")
+	addFlags(flags, &f)
 	oneOf(cmd, "mode", overload.Modes)
 	return cmd
 }
 
 func (c *cli) admissionSimulate(f *overloadFlags) error {
-	if f.trace == "" {
+	if f.Trace == "" {
 		return usagef("name the trace: --trace FILE, or --trace - for standard input")
 	}
-	if f.timeout <= 0 {
-		return &overload.InputError{What: "options", Text: fmt.Sprintf("timeout is %v, want more than 0", f.timeout)}
+	if f.Timeout <= 0 {
+		return &overload.InputError{What: "options", Text: fmt.Sprintf("timeout is %v, want more than 0", f.Timeout)}
 	}
-	law, err := overload.LawOf(f.mode)
+	law, err := overload.LawOf(f.Mode)
 	if err != nil {
 		return err
 	}
-	trace, err := c.overloadTrace(f.trace)
+	trace, err := c.overloadTrace(f.Trace)
 	if err != nil {
 		return err
 	}
-	out := overload.NewCSV(c.out, f.byTier)
+	out := overload.NewCSV(c.out, f.ByTier)
 	var rows []overload.Row
-	err = overload.Run(trace, overload.Options{Seed: f.seed, Law: law, Timeout: f.timeout, Tune: f.tune},
+	err = overload.Run(trace, overload.Options{Seed: f.Seed, Law: law, Timeout: f.Timeout, Tune: f.Tune},
 		func(r *overload.Row) error {
-			if f.plot != "" {
+			if f.Plot != "" {
 				rows = append(rows, *r)
 			}
 			return out.Write(r)
@@ -385,14 +341,14 @@ func (c *cli) admissionSimulate(f *overloadFlags) error {
 	if err := errors.Join(err, out.Close()); err != nil {
 		return err
 	}
-	if f.plot == "" {
+	if f.Plot == "" {
 		return nil
 	}
 	var picture bytes.Buffer
-	if err := overload.Plot(f.mode+", "+filepath.Base(f.trace), rows, &picture); err != nil {
+	if err := overload.Plot(f.Mode+", "+filepath.Base(f.Trace), rows, &picture); err != nil {
 		return err
 	}
-	return os.WriteFile(f.plot, picture.Bytes(), 0o644)
+	return os.WriteFile(f.Plot, picture.Bytes(), 0o644)
 }
 
 // overloadTrace reads a trace.
@@ -431,18 +387,24 @@ plans NAME --json', or its "plan".`
 
 // simulateFlags are the flags of 'mta warmup simulate'.
 type simulateFlags struct {
-	plan, trace, pacing, overflow, plot string
-	demand, shape, on                   string
-	seed                                uint64
-	interval                            int64
-	tier                                int
-	patience                            time.Duration
-	given                               bool // patience is given
-	asJSON                              bool
+	Plan     string        `flag:"plan" help:"the <plan>: its name, or a file"`
+	Trace    string        `flag:"trace" help:"the trace <file>; - is standard input"`
+	Demand   string        `flag:"demand" help:"instead of a trace: a daily <volume>, such as 20000/day, for as many days as the plan has caps and one more"`
+	On       string        `flag:"on" help:"the <days> of the week with mail, such as mon-fri or tue (default: all)"`
+	Shape    string        `flag:"shape" help:"when the mail arrives within a day: <SHAPE> is even, office (8 to 18 o'clock) or campaign (within ten minutes)"`
+	Seed     uint64        `flag:"seed" help:"the random seed"`
+	Interval int64         `flag:"interval" help:"<seconds> per row"`
+	Pacing   string        `flag:"pacing" help:"the <pacing>: ledger or pid; or, for comparison and without caps, bare-pid or onoff (default: the plan's pacing)"`
+	Overflow string        `flag:"overflow" help:"the handling of mail that exceeds the plan, shared or hold: it uses a shared source, or waits (default: that of the plan or its <pools>)"`
+	Tier     int           `flag:"tier" help:"the <tier> of the mail, 0 to 5: more important mail has less patience"`
+	Patience time.Duration `flag:"patience" help:"how <long> mail waits before it uses a shared source, as far as the plan can take it (default: as the configuration has it for the plan and the tier)"`
+	Plot     string        `flag:"plot" help:"draw a chart into this <file>, as SVG"`
+	JSON     bool          `flag:"json" help:"print JSON instead of CSV"`
+	given    bool          // patience is given
 }
 
 func newWarmupSimulate(c *cli) *cobra.Command {
-	var f simulateFlags
+	f := simulateFlags{Shape: "office", Seed: 1, Interval: 10, Tier: config.DefaultTier}
 	cmd := &cobra.Command{
 		Use: "simulate --plan FILE|NAME --trace FILE|--demand N/day", Short: "simulate a plan",
 		Long: warmupSimulateHelp,
@@ -457,30 +419,8 @@ func newWarmupSimulate(c *cli) *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.plan, "plan", "", "the `plan`: its name, or a file")
-	flags.StringVar(&f.trace, "trace", "", "the trace `file`; - is standard input")
-	flags.StringVar(&f.demand, "demand", "",
-		"instead of a trace: a daily `volume`, such as 20000/day, for as many days as the plan has caps and one more")
-	flags.StringVar(&f.on, "on", "", "the `days` of the week with mail, such as mon-fri or tue (default: all)")
-	flags.StringVar(&f.shape, "shape", "office",
-		"when the mail arrives within a day: `SHAPE` is even, office (8 to 18 o'clock) or campaign (within ten "+
-			"minutes)")
-	flags.Uint64Var(&f.seed, "seed", 1, "the random seed")
-	flags.Int64Var(&f.interval, "interval", 10, "`seconds` per row")
-	flags.StringVar(&f.pacing, "pacing", "",
-		"the `pacing`: ledger or pid; or, for comparison and without caps, bare-pid or onoff (default: the plan's "+
-			"pacing)")
-	flags.StringVar(&f.overflow, "overflow", "",
-		"the handling of mail that exceeds the plan, shared or hold: it uses a shared source, or waits (default: "+
-			"that of the plan or its `pools`)")
-	flags.IntVar(&f.tier, "tier", config.DefaultTier,
-		"the `tier` of the mail, 0 to 5: more important mail has less patience")
-	flags.DurationVar(&f.patience, "patience", 0,
-		"how `long` mail waits before it uses a shared source, as far as the plan can take it (default: as the "+
-			"configuration has it for the plan and the tier)")
-	flags.StringVar(&f.plot, "plot", "", "draw a chart into this `file`, as SVG")
-	flags.BoolVar(&f.asJSON, "json", false, "print JSON instead of CSV")
-	flags.StringVar(&f.pacing, "mode", "", "the former name of --pacing")
+	addFlags(flags, &f)
+	flags.StringVar(&f.Pacing, "mode", "", "the former name of --pacing")
 	_ = flags.MarkHidden("mode") // it exists
 	oneOf(cmd, "pacing", simulate.Pacings)
 	oneOf(cmd, "shape", simulate.Shapes())
@@ -489,7 +429,7 @@ func newWarmupSimulate(c *cli) *cobra.Command {
 }
 
 func (c *cli) warmupSimulate(f *simulateFlags) error {
-	if f.plan == "" || (f.trace == "") == (f.demand == "") {
+	if f.Plan == "" || (f.Trace == "") == (f.Demand == "") {
 		return usagef("a plan and a load are required: --plan, and --trace or --demand")
 	}
 	if err := f.check(); err != nil {
@@ -503,40 +443,40 @@ func (c *cli) warmupSimulate(f *simulateFlags) error {
 	if err != nil {
 		return c.badInput(err)
 	}
-	opt.Seed, opt.Interval, opt.Pacing = f.seed, f.interval, simulate.Pacing(f.pacing)
+	opt.Seed, opt.Interval, opt.Pacing = f.Seed, f.Interval, simulate.Pacing(f.Pacing)
 	out := bufio.NewWriter(c.out)
-	if !f.asJSON {
+	if !f.JSON {
 		fmt.Fprintln(out, simulate.Header) // it stays in the buffer where the input turns out to be bad
 	}
 	var rows []simulate.Row
 	history, err := simulate.Run(plan, trace, opt, func(r *simulate.Row) {
-		if !f.asJSON {
+		if !f.JSON {
 			fmt.Fprintln(out, r)
 		}
-		if f.asJSON || f.plot != "" {
+		if f.JSON || f.Plot != "" {
 			rows = append(rows, *r)
 		}
 	})
 	if err != nil {
 		return c.badInput(err)
 	}
-	if f.asJSON {
+	if f.JSON {
 		if err := writeJSON(out, simulation{rows}); err != nil {
 			return err
 		}
 	}
-	if err := out.Flush(); err != nil || f.plot == "" {
+	if err := out.Flush(); err != nil || f.Plot == "" {
 		return err
 	}
-	mail := filepath.Base(f.trace)
-	if f.demand != "" {
-		mail = f.demand + ", " + f.shape
+	mail := filepath.Base(f.Trace)
+	if f.Demand != "" {
+		mail = f.Demand + ", " + f.Shape
 	}
-	if f.on != "" {
-		mail += ", " + f.on
+	if f.On != "" {
+		mail += ", " + f.On
 	}
-	return drawPlot(f.plot, &simulate.Picture{
-		Title: plan.Name + ", " + mail, Rows: rows, Interval: f.interval, History: *history,
+	return drawPlot(f.Plot, &simulate.Picture{
+		Title: plan.Name + ", " + mail, Rows: rows, Interval: f.Interval, History: *history,
 		Begin: begin.In(zoneOf(plan.DayStarts)),
 	})
 }
@@ -547,16 +487,16 @@ func (f *simulateFlags) check() error {
 		return &simulate.InputError{What: "options", Text: fmt.Sprintf(format, args...)}
 	}
 	switch {
-	case f.on != "" && f.demand == "":
+	case f.On != "" && f.Demand == "":
 		return wrong("--on is for --demand: a trace has its own days")
-	case f.interval == 0: // which is the default there
+	case f.Interval == 0: // which is the default there
 		return wrong("interval is 0: it must be 1 s or more")
-	case f.tier < 0 || f.tier > 5:
-		return wrong("tier is %d: it must be from 0 to 5", f.tier)
-	case f.patience < 0:
-		return wrong("patience is %v: it must not be negative", f.patience)
-	case f.pacing != "" && !slices.Contains(simulate.Pacings, f.pacing):
-		return wrong("pacing %q is not known: use %s", f.pacing, strings.Join(simulate.Pacings, ", "))
+	case f.Tier < 0 || f.Tier > 5:
+		return wrong("tier is %d: it must be from 0 to 5", f.Tier)
+	case f.Patience < 0:
+		return wrong("patience is %v: it must not be negative", f.Patience)
+	case f.Pacing != "" && !slices.Contains(simulate.Pacings, f.Pacing):
+		return wrong("pacing %q is not known: use %s", f.Pacing, strings.Join(simulate.Pacings, ", "))
 	}
 	return nil
 }
@@ -577,11 +517,11 @@ func (c *cli) badInput(err error) error {
 
 // simulatedMail reads the trace, or makes that of a demand, and returns when it begins.
 func (c *cli) simulatedMail(f *simulateFlags, plan *warmup.Plan) ([]simulate.Event, time.Time, error) {
-	if f.demand != "" {
+	if f.Demand != "" {
 		return c.demanded(f, plan)
 	}
 	begin := plan.First(c.now())
-	in, _, err := c.input(f.trace)
+	in, _, err := c.input(f.Trace)
 	if err != nil {
 		return nil, begin, &simulate.InputError{What: "trace", Text: plainly(err)}
 	}
@@ -595,13 +535,13 @@ func (c *cli) simulatedMail(f *simulateFlags, plan *warmup.Plan) ([]simulate.Eve
 
 // demanded makes the trace of --demand, --shape and --on.
 func (c *cli) demanded(f *simulateFlags, plan *warmup.Plan) ([]simulate.Event, time.Time, error) {
-	n, err := strconv.ParseInt(strings.TrimSuffix(f.demand, "/day"), 10, 64)
+	n, err := strconv.ParseInt(strings.TrimSuffix(f.Demand, "/day"), 10, 64)
 	if err != nil {
 		return nil, time.Time{},
-			&simulate.InputError{What: "options", Text: fmt.Sprintf("demand %q: write it as 20000/day", f.demand)}
+			&simulate.InputError{What: "options", Text: fmt.Sprintf("demand %q: write it as 20000/day", f.Demand)}
 	}
-	d := simulate.Demand{PerDay: n, Shape: f.shape}
-	if d.On, err = warmup.ParseWeekdays(f.on); err != nil {
+	d := simulate.Demand{PerDay: n, Shape: f.Shape}
+	if d.On, err = warmup.ParseWeekdays(f.On); err != nil {
 		return nil, time.Time{}, &simulate.InputError{What: "options", Text: fmt.Sprintf("on %v", err)}
 	}
 	begin := d.Begin(plan, c.now())
@@ -619,20 +559,20 @@ func plainly(err error) string {
 
 // simulatedPlan finds a plan, and how long its mail waits.
 func (c *cli) simulatedPlan(f *simulateFlags) (*warmup.Plan, simulate.Options, error) {
-	plan, cfg, err := c.planOf(f.plan)
+	plan, cfg, err := c.planOf(f.Plan)
 	if err != nil {
 		return nil, simulate.Options{}, err
 	}
-	if o := warmup.Overflow(f.overflow); o.Valid() {
+	if o := warmup.Overflow(f.Overflow); o.Valid() {
 		plan.Overflow = o
 	} else if o != "" {
 		return nil, simulate.Options{},
 			&simulate.InputError{What: "options",
-				Text: fmt.Sprintf("overflow %q is not known: use shared or hold", f.overflow)}
+				Text: fmt.Sprintf("overflow %q is not known: use shared or hold", f.Overflow)}
 	}
-	opt := wiring.Simulation(cfg, plan.Name, f.tier)
+	opt := wiring.Simulation(cfg, plan.Name, f.Tier)
 	if f.given {
-		opt.Patience = f.patience
+		opt.Patience = f.Patience
 	}
 	return plan, opt, nil
 }

@@ -40,55 +40,51 @@ The exit status is 1 if a recipient is refused.`
 
 // sending is what a request is sent with.
 type sending struct {
-	file, url, keyFile, key string
-	patience                time.Duration
-	asJSON                  bool
+	File     string        `flag:"json" help:"the <file> with the request; - is standard input"`
+	Url      string        `flag:"url" help:"the <URL> of the relay's api listener (default: $MTA_URL, or that of the configuration)"`
+	KeyFile  string        `flag:"key-file" help:"a <file> with the API key (default: $MTA_KEY has the key)"`
+	Key      string        `flag:"idempotency-key" help:"the <name> under which the request counts once (default: a random one)"`
+	Patience time.Duration `flag:"patience" help:"for how <long> to try again; 0s: once"`
+	JSON     bool          `flag:"print-json" help:"print the relay's answer as JSON"`
 }
 
 func newSend(c *cli) *cobra.Command {
-	var s sending
+	s := sending{Patience: 2 * time.Minute}
 	cmd := &cobra.Command{
 		Use: "send --json FILE", Short: "submit a message by HTTP", Long: sendHelp, Args: noArgs,
 		Example: `  mta send --json letter.json --key-file shop.key
   mta send --json - --url https://relay.example.com --idempotency-key order-4711`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if s.file == "" {
+			if s.File == "" {
 				return usagef("name the file of the request: --json FILE")
 			}
 			return c.send(cmd.Context(), s)
 		},
 	}
-	f := cmd.Flags()
-	f.StringVar(&s.file, "json", "", "the `file` with the request; - is standard input")
-	f.StringVar(&s.url, "url", "",
-		"the `URL` of the relay's api listener (default: $MTA_URL, or that of the configuration)")
-	f.StringVar(&s.keyFile, "key-file", "", "a `file` with the API key (default: $MTA_KEY has the key)")
-	f.StringVar(&s.key, "idempotency-key", "", "the `name` under which the request counts once (default: a random one)")
-	f.DurationVar(&s.patience, "patience", 2*time.Minute, "for how `long` to try again; 0s: once")
-	f.BoolVar(&s.asJSON, "print-json", false, "print the relay's answer as JSON")
+	addFlags(cmd.Flags(), &s)
 	return cmd
 }
 
 func (c *cli) send(ctx context.Context, s sending) error {
-	body, _, err := c.readInput(s.file)
+	body, _, err := c.readInput(s.File)
 	if err != nil {
 		return err
 	}
-	to := client.Client{Patience: s.patience}
-	if s.patience == 0 {
+	to := client.Client{Patience: s.Patience}
+	if s.Patience == 0 {
 		to.Patience = -1
 	}
-	if to.URL, err = c.apiURL(s.url); err != nil {
+	if to.URL, err = c.apiURL(s.Url); err != nil {
 		return err
 	}
-	if to.Key, err = c.apiKey(s.keyFile); err != nil {
+	if to.Key, err = c.apiKey(s.KeyFile); err != nil {
 		return err
 	}
-	sent, err := to.SendJSON(ctx, body, s.key)
+	sent, err := to.SendJSON(ctx, body, s.Key)
 	if err != nil {
 		return sendFault(err)
 	}
-	if s.asJSON {
+	if s.JSON {
 		err = writeJSON(c.out, sent)
 	} else {
 		err = c.printSent(sent)
@@ -526,12 +522,16 @@ func newTemplateList(c *cli, path *string) *cobra.Command {
 
 // rendering is what a template is rendered with.
 type rendering struct {
-	data, part, from, to string
-	strict, asJSON       bool
+	Data   string `flag:"data" help:"a <file> with a JSON object; - is standard input"`
+	Strict bool   `flag:"strict" help:"refuse data that lack a variable"`
+	Part   string `flag:"part" help:"print one part only: subject, text or html"`
+	From   string `flag:"from" help:"the <address> in From"`
+	To     string `flag:"to" help:"the <address> in To"`
+	JSON   bool   `flag:"json" help:"print the parts as JSON"`
 }
 
 func newTemplateRender(c *cli, path *string) *cobra.Command {
-	var r rendering
+	r := rendering{From: "sender@example.com", To: "recipient@example.com"}
 	cmd := &cobra.Command{
 		Use: "render TENANT NAME", Short: "print the message that a template makes",
 		Long: `Print the message that a template makes of data, without the fields that the
@@ -548,24 +548,18 @@ relay adds. Without --data each variable is empty.`,
 			if !ok {
 				return noTemplate(store, args[0], args[1])
 			}
-			data, err := c.templateData(r.data)
+			data, err := c.templateData(r.Data)
 			if err != nil {
 				return err
 			}
-			mail, err := stored.Render(cmd.Context(), r.strict, data)
+			mail, err := stored.Render(cmd.Context(), r.Strict, data)
 			if err != nil {
 				return err
 			}
 			return c.printRendered(mail, r)
 		},
 	}
-	f := cmd.Flags()
-	f.StringVar(&r.data, "data", "", "a `file` with a JSON object; - is standard input")
-	f.BoolVar(&r.strict, "strict", false, "refuse data that lack a variable")
-	f.StringVar(&r.part, "part", "", "print one part only: subject, text or html")
-	f.StringVar(&r.from, "from", "sender@example.com", "the `address` in From")
-	f.StringVar(&r.to, "to", "recipient@example.com", "the `address` in To")
-	f.BoolVar(&r.asJSON, "json", false, "print the parts as JSON")
+	addFlags(cmd.Flags(), &r)
 	oneOf(cmd, "part", []string{"subject", "text", "html"})
 	return cmd
 }
@@ -603,29 +597,29 @@ func (c *cli) templateData(file string) (request.Data, error) {
 
 func (c *cli) printRendered(m request.Mail, r rendering) error {
 	switch {
-	case r.asJSON:
+	case r.JSON:
 		return writeJSON(c.out, struct {
 			Subject string `json:"subject"`
 			Text    string `json:"text"`
 			HTML    string `json:"html"`
 		}{m.Subject, m.Text, m.HTML})
-	case r.part == "subject":
+	case r.Part == "subject":
 		_, err := fmt.Fprintln(c.out, m.Subject)
 		return err
-	case r.part == "text":
+	case r.Part == "text":
 		_, err := io.WriteString(c.out, m.Text)
 		return err
-	case r.part == "html":
+	case r.Part == "html":
 		_, err := io.WriteString(c.out, m.HTML)
 		return err
-	case r.part != "":
+	case r.Part != "":
 		return usagef("--part is subject, text or html")
 	}
-	from, err := request.ParseMailbox(r.from)
+	from, err := request.ParseMailbox(r.From)
 	if err != nil {
 		return fmt.Errorf("--from: %w", err)
 	}
-	to, err := request.ParseMailbox(r.to)
+	to, err := request.ParseMailbox(r.To)
 	if err != nil {
 		return fmt.Errorf("--to: %w", err)
 	}

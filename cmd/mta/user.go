@@ -77,14 +77,19 @@ func (c *cli) usersFile() (path string, scheme auth.Scheme, err error) {
 	return path, cfg.Users.Scheme, nil
 }
 
+// newPassword is where a password comes from, if nobody types it.
+type newPassword struct {
+	Hash     bool `flag:"hash" help:"read a hash instead of the password"`
+	Generate bool `flag:"generate" help:"generate a password and print it"`
+}
+
 // newUserOptions are what a user can be given.
 type newUserOptions struct {
-	tenant       string
-	senders      []string
-	certificates []string
-	hash         bool // standard input has a hash
-	generate     bool
-	noPassword   bool
+	newPassword
+	Tenant       string   `flag:"tenant" help:"the user's <tenant>"`
+	Senders      []string `flag:"senders" help:"the <addresses> and domains that the user may send as"`
+	Certificates []string `flag:"certificate" help:"client <certificates> that log the user in"`
+	NoPassword   bool     `flag:"no-password" help:"the user has no password, and logs in by certificate"`
 	dryRun       bool
 }
 
@@ -108,35 +113,29 @@ or a name in it if the listener has a client_ca.
 		Args: oneArg("the user's name"),
 		RunE: func(cmd *cobra.Command, args []string) error { return c.userAdd(cmd.Context(), args[0], o) },
 	}
-	f := cmd.Flags()
-	f.StringVar(&o.tenant, "tenant", "", "the user's `tenant`")
-	f.StringSliceVar(&o.senders, "senders", nil, "the `addresses` and domains that the user may send as")
-	f.StringSliceVar(&o.certificates, "certificate", nil, "client `certificates` that log the user in")
-	f.BoolVar(&o.hash, "hash", false, "read a hash instead of the password")
-	f.BoolVar(&o.generate, "generate", false, "generate a password and print it")
-	f.BoolVar(&o.noPassword, "no-password", false, "the user has no password, and logs in by certificate")
+	addFlags(cmd.Flags(), &o)
 	cmd.MarkFlagsMutuallyExclusive("hash", "generate", "no-password")
 	fileFlags(cmd, &o.dryRun)
 	return cmd
 }
 
 func (c *cli) userAdd(ctx context.Context, name string, o newUserOptions) error {
-	u := &auth.User{Tenant: o.tenant}
-	for _, text := range o.senders {
+	u := &auth.User{Tenant: o.Tenant}
+	for _, text := range o.Senders {
 		s, err := auth.ParseSender(text)
 		if err != nil {
 			return usageError{err}
 		}
 		u.Senders = append(u.Senders, s)
 	}
-	for _, text := range o.certificates {
+	for _, text := range o.Certificates {
 		cert, err := auth.NormalCertificate(text)
 		if err != nil {
 			return usageError{err}
 		}
 		u.Certificates = append(u.Certificates, cert)
 	}
-	if o.noPassword && len(u.Certificates) == 0 {
+	if o.NoPassword && len(u.Certificates) == 0 {
 		return usagef("a user without a password needs a --certificate")
 	}
 	return c.addUser(ctx, c.userBook(), name, u, o)
@@ -162,8 +161,8 @@ func (c *cli) addUser(ctx context.Context, book userBook, name string, u *auth.U
 	if table, err := auth.LoadUsers(path); err == nil && table.User(u.Name) != nil {
 		return book.change(ctx, c, f, put) // which is refused: nobody types a password for nothing
 	}
-	if !o.noPassword && !o.dryRun {
-		if u.Hash, err = c.newHash(scheme, o.hash, o.generate); err != nil {
+	if !o.NoPassword && !o.dryRun {
+		if u.Hash, err = c.newHash(scheme, o.newPassword); err != nil {
 			return err
 		}
 	}
@@ -178,8 +177,8 @@ func (b userBook) isThere(name string) error {
 }
 
 // newHash reads or makes a password, or reads a hash.
-func (c *cli) newHash(scheme auth.Scheme, hash, generate bool) (auth.Hash, error) {
-	if generate {
+func (c *cli) newHash(scheme auth.Scheme, how newPassword) (auth.Hash, error) {
+	if how.Generate {
 		password := rand.Text()
 		h, err := auth.NewHash(scheme, password)
 		if err == nil {
@@ -187,7 +186,7 @@ func (c *cli) newHash(scheme auth.Scheme, hash, generate bool) (auth.Hash, error
 		}
 		return h, err
 	}
-	if hash {
+	if how.Hash {
 		text, err := c.readSecret("Hash: ")
 		if err != nil {
 			return auth.Hash{}, err
@@ -235,7 +234,10 @@ func (c *cli) readSecret(prompt string) (string, error) {
 }
 
 func newUserPassword(c *cli, book userBook) *cobra.Command {
-	var hash, generate, dryRun bool
+	var (
+		how    newPassword
+		dryRun bool
+	)
 	cmd := &cobra.Command{
 		Use: "password NAME", Short: "change a user's password",
 		Long: `Change a user's password. The user's sessions end before their next message.`,
@@ -262,7 +264,7 @@ func newUserPassword(c *cli, book userBook) *cobra.Command {
 				return book.change(cmd.Context(), c, f, set) // which is refused: nobody types a password for nothing
 			}
 			if !dryRun {
-				if h, err = c.newHash(scheme, hash, generate); err != nil {
+				if h, err = c.newHash(scheme, how); err != nil {
 					return err
 				}
 			}
@@ -273,8 +275,7 @@ func newUserPassword(c *cli, book userBook) *cobra.Command {
 		},
 	}
 	fileFlags(cmd, &dryRun)
-	cmd.Flags().BoolVar(&hash, "hash", false, "read a hash instead of the password")
-	cmd.Flags().BoolVar(&generate, "generate", false, "generate a password and print it")
+	addFlags(cmd.Flags(), &how)
 	cmd.MarkFlagsMutuallyExclusive("hash", "generate")
 	return cmd
 }
@@ -486,9 +487,8 @@ proxy logs in (user_header of the block console).`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&role, "role", "", "what the user may do: "+joined(auth.Roles))
-	f.BoolVar(&o.hash, "hash", false, "read a hash instead of the password")
-	f.BoolVar(&o.generate, "generate", false, "generate a password and print it")
-	f.BoolVar(&o.noPassword, "no-password", false, "the user has no password: a proxy logs it in")
+	addFlags(f, &o.newPassword)
+	f.BoolVar(&o.NoPassword, "no-password", false, "the user has no password: a proxy logs it in")
 	cmd.MarkFlagsMutuallyExclusive("hash", "generate", "no-password")
 	oneOf(cmd, "role", auth.Roles)
 	fileFlags(cmd, &o.dryRun)

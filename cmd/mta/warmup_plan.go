@@ -33,8 +33,14 @@ advances nothing: --on names the days of the week with mail, if it isn't all of 
 
 // planFlags are the flags of 'mta warmup plan'.
 type planFlags struct {
-	volume, by, begin, dayStarts, providers, name, on string
-	asJSON                                            bool
+	Volume    string `flag:"volume" help:"the target <volume> in recipients, such as 20000/day"`
+	By        string `flag:"by" help:"the <date> of the target volume, such as 2027-03-01"`
+	Begin     string `flag:"begin" help:"the <date> of the first day (default: tomorrow)"`
+	DayStarts string `flag:"day-starts" help:"the <time> and zone at which days start, such as \"08:00 Europe/Berlin\" (default: when the warm-up begins)"`
+	Providers string `flag:"providers" help:"the <percentage> of the mail for each provider, such as google=45,microsoft=30"`
+	On        string `flag:"on" help:"the <days> of the week with mail, such as mon-fri or tue (default: all)"`
+	Name      string `flag:"name" help:"the <name> of the plan (default: to-VOLUME)"`
+	JSON      bool   `flag:"json" help:"print JSON in the format that 'mta warmup simulate' reads"`
 }
 
 func newWarmupPlan(c *cli) *cobra.Command {
@@ -48,17 +54,7 @@ func newWarmupPlan(c *cli) *cobra.Command {
 			`--day-starts "08:00 Europe/Berlin"`,
 		Args: noArgs, RunE: func(*cobra.Command, []string) error { return c.warmupPlan(&f) },
 	}
-	flags := cmd.Flags()
-	flags.StringVar(&f.volume, "volume", "", "the target `volume` in recipients, such as 20000/day")
-	flags.StringVar(&f.by, "by", "", "the `date` of the target volume, such as 2027-03-01")
-	flags.StringVar(&f.begin, "begin", "", "the `date` of the first day (default: tomorrow)")
-	flags.StringVar(&f.dayStarts, "day-starts", "",
-		"the `time` and zone at which days start, such as \"08:00 Europe/Berlin\" (default: when the warm-up begins)")
-	flags.StringVar(&f.providers, "providers", "",
-		"the `percentage` of the mail for each provider, such as google=45,microsoft=30")
-	flags.StringVar(&f.on, "on", "", "the `days` of the week with mail, such as mon-fri or tue (default: all)")
-	flags.StringVar(&f.name, "name", "", "the `name` of the plan (default: to-VOLUME)")
-	flags.BoolVar(&f.asJSON, "json", false, "print JSON in the format that 'mta warmup simulate' reads")
+	addFlags(cmd.Flags(), &f)
 	return cmd
 }
 
@@ -84,14 +80,14 @@ type providerShare struct {
 }
 
 func (c *cli) warmupPlan(f *planFlags) error {
-	if f.volume == "" || f.by == "" {
+	if f.Volume == "" || f.By == "" {
 		return usagef("the target volume and date are required: --volume and --by")
 	}
 	w, err := c.wantedPlan(f)
 	if err != nil {
 		return err
 	}
-	if f.asJSON {
+	if f.JSON {
 		return writeJSON(c.out, w.plan.File())
 	}
 	_, err = fmt.Fprint(c.out, w.text())
@@ -100,34 +96,34 @@ func (c *cli) warmupPlan(f *planFlags) error {
 
 // wantedPlan reads the flags and makes the plan.
 func (c *cli) wantedPlan(f *planFlags) (*wantedPlan, error) {
-	w := &wantedPlan{now: c.now(), dayStarts: f.dayStarts}
+	w := &wantedPlan{now: c.now(), dayStarts: f.DayStarts}
 	var err error
-	if w.volume, err = strconv.ParseInt(strings.TrimSuffix(f.volume, "/day"), 10, 64); err != nil || w.volume < 1 ||
+	if w.volume, err = strconv.ParseInt(strings.TrimSuffix(f.Volume, "/day"), 10, 64); err != nil || w.volume < 1 ||
 		w.volume > 1e9 {
-		return nil, usagef("--volume %q: write it as 20000/day, from 1 to 1000000000", f.volume)
+		return nil, usagef("--volume %q: write it as 20000/day, from 1 to 1000000000", f.Volume)
 	}
-	if w.name = f.name; w.name == "" {
+	if w.name = f.Name; w.name == "" {
 		w.name = fmt.Sprintf("to-%d", w.volume)
 	}
 	if strings.ContainsAny(w.name, "\"\\$%{}\r\n\t") {
 		return nil, usagef("--name %q: write letters, digits, - and _", w.name)
 	}
-	if f.dayStarts != "" {
-		if err := warmup.DayStart(f.dayStarts).Check(); err != nil {
+	if f.DayStarts != "" {
+		if err := warmup.DayStart(f.DayStarts).Check(); err != nil {
 			return nil, usagef(
 				"--day-starts %q: %w: write a time and a zone of the tz database, as \"08:00 Europe/Berlin\"",
-				f.dayStarts, err)
+				f.DayStarts, err)
 		}
 	}
 	if err := w.dates(f); err != nil {
 		return nil, err
 	}
-	if w.providers, err = c.providerShares(f.providers); err != nil {
+	if w.providers, err = c.providerShares(f.Providers); err != nil {
 		return nil, err
 	}
 	few := (*warmup.TooFewDays)(nil)
 	if w.Ramp, err = warmup.NewRamp(w.volume, w.on.Count(w.begin, w.by)); errors.As(err, &few) {
-		return nil, usagef("--by %s: %w: the soonest is %s", f.by, err,
+		return nil, usagef("--by %s: %w: the soonest is %s", f.By, err,
 			w.on.After(w.begin, few.Least-1).Format(time.DateOnly))
 	}
 	w.make()
@@ -136,13 +132,13 @@ func (c *cli) wantedPlan(f *planFlags) (*wantedPlan, error) {
 
 // dates reads the days of the flags.
 func (w *wantedPlan) dates(f *planFlags) error {
-	today := w.now.In(warmup.DayStart(f.dayStarts).Zone())
+	today := w.now.In(warmup.DayStart(f.DayStarts).Zone())
 	today = time.Date(today.Year(), today.Month(), today.Day(), 0, 0, 0, 0, time.UTC)
 	w.begin = today.AddDate(0, 0, 1)
 	for _, d := range []struct {
 		flag, text string
 		to         *time.Time
-	}{{"--begin", f.begin, &w.begin}, {"--by", f.by, &w.by}} {
+	}{{"--begin", f.Begin, &w.begin}, {"--by", f.By, &w.by}} {
 		if d.text == "" {
 			continue
 		}
@@ -152,16 +148,16 @@ func (w *wantedPlan) dates(f *planFlags) error {
 		}
 	}
 	var err error
-	if w.on, err = warmup.ParseWeekdays(f.on); err != nil {
+	if w.on, err = warmup.ParseWeekdays(f.On); err != nil {
 		return usagef("--on %w", err)
 	}
 	begin := w.begin
 	w.begin = w.on.After(begin, 0)
 	switch {
 	case begin.Before(today):
-		return usagef("--begin %s has passed: name today, %s, or a day to come", f.begin, today.Format(time.DateOnly))
+		return usagef("--begin %s has passed: name today, %s, or a day to come", f.Begin, today.Format(time.DateOnly))
 	case w.by.Before(w.begin):
-		return usagef("--by %s is before the first day, %s: name a later one", f.by, w.begin.Format(time.DateOnly))
+		return usagef("--by %s is before the first day, %s: name a later one", f.By, w.begin.Format(time.DateOnly))
 	}
 	return nil
 }

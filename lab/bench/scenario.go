@@ -18,41 +18,35 @@ import (
 // with.
 type Scenario struct {
 	// What is submitted.
-	Messages    int `json:"messages"`
-	Connections int `json:"connections"` // that submit at once
-	Size        int `json:"size"`        // octets of content, about
-	Recipients  int `json:"recipients"`  // of a message
+	Messages    int `json:"messages" flag:"messages" help:"<number> of messages"`
+	Connections int `json:"connections" flag:"connections" help:"<number> of submitting connections"`
+	Size        int `json:"size" flag:"size" help:"<octets> of a message's content"`
+	Recipients  int `json:"recipients" flag:"recipients" help:"<number> of recipients of a message"`
 	// so many messages one has that many recipients and the others one; 0: all have
-	BigEvery int `json:"big_every,omitempty"`
-	Rate     int `json:"rate,omitempty"` // messages a second; 0: as fast as they are taken
+	BigEvery int `json:"big_every,omitempty" flag:"big-every" help:"only every <n>th message has that many recipients, the others have one"`
+	Rate     int `json:"rate,omitempty" flag:"rate" help:"messages per <second> (default: as fast as they are accepted)"`
 	// ClientMessages is how many messages a client submits on a connection; 0 is any number.
-	ClientMessages int `json:"client_messages,omitempty"`
-
-	// Where it goes. Recipients go to the domains in turns. Domain i has host i modulo hosts, or, where
+	ClientMessages int `json:"client_messages,omitempty" flag:"client-messages" help:"<number> of messages that a client submits per connection (default: unlimited)"`
 	// there are more hosts than domains, all hosts that are i modulo domains, with one preference.
-	Domains int   `json:"domains"`
-	Hosts   int   `json:"hosts"`
-	Dead    int   `json:"dead,omitempty"` // the last so many hosts, see Death
-	Death   Death `json:"death,omitempty"`
+	Domains         int      `json:"domains" flag:"domains" help:"<number> of domains"`
+	Hosts           int      `json:"hosts" flag:"hosts" help:"<number> of hosts (default: as many as domains)"`
+	Dead            int      `json:"dead,omitempty" flag:"dead" help:"<number> of hosts that don't work"`
+	Death           Death    `json:"death,omitempty" flag:"death" help:"how dead hosts fail: silent, unreachable or refusing"`
+	Latency         Duration `json:"latency,omitempty" flag:"latency" help:"the delay of a host's replies to each flight of commands"`
+	Jitter          Duration `json:"jitter,omitempty" flag:"jitter" help:"the maximum random addition to the latency"`
+	NoPipelining    bool     `json:"no_pipelining,omitempty" flag:"no-pipelining" help:"hosts don't offer PIPELINING"`
+	NoChunking      bool     `json:"no_chunking,omitempty" flag:"no-chunking" help:"hosts don't offer CHUNKING"`
+	Temporary       float64  `json:"temporary,omitempty" flag:"temporary" help:"<share> of messages that hosts defer, 0 to 1"`
+	Drop            float64  `json:"drop,omitempty" flag:"drop" help:"<probability> that a host cuts the connection, at each step"`
+	HostConnections int      `json:"host_connections,omitempty" flag:"host-connections" help:"<number> of connections that a host accepts at a time (default: unlimited)"`
+	HostMessages    int      `json:"host_messages,omitempty" flag:"host-messages" help:"<number> of messages that a host accepts per connection (default: unlimited)"`
 
-	// What the living hosts are like.
-	Latency      Duration `json:"latency,omitempty"` // from a flight of commands to its replies
-	Jitter       Duration `json:"jitter,omitempty"`  // up to so much on top
-	NoPipelining bool     `json:"no_pipelining,omitempty"`
-	NoChunking   bool     `json:"no_chunking,omitempty"`
-	// share of messages that are told 451 after their content
-	Temporary float64 `json:"temporary,omitempty"`
-	// chance that the connection is cut, at each step of a session
-	Drop            float64 `json:"drop,omitempty"`
-	HostConnections int     `json:"host_connections,omitempty"` // that a host takes at once; 0 is any number
-	HostMessages    int     `json:"host_messages,omitempty"`    // that a host takes on a connection; 0 is any number
+	TLS bool `json:"tls,omitempty" flag:"tls" help:"clients and hosts use STARTTLS and resume their sessions"`
 
-	TLS bool `json:"tls,omitempty"` // by STARTTLS, from clients and to hosts; sessions are resumed
-
-	Patience time.Duration `json:"-"` // without any delivery, before the rest is given up for lost
-	Seed     uint64        `json:"seed,omitempty"`
-	Port     int           `json:"-"` // of all hosts; 0 is any free one
-	DNS      string        `json:"-"` // where the name server listens; "" is any free port
+	Patience time.Duration `json:"-" flag:"patience" help:"how long to wait after the last arrival"`
+	Seed     uint64        `json:"seed,omitempty" flag:"seed" help:"random seed (<number>) of the hosts' behavior"`
+	Port     int           `json:"-" flag:"port" help:"the <port> of all hosts (default: any free one)"`
+	DNS      string        `json:"-" flag:"dns" help:"the address of the sites' name server, <ip:port> (default: any port of 127.0.0.1)"`
 }
 
 // DefaultScenario is scenario (a) of the standard ones: one site without latency.

@@ -36,12 +36,12 @@ import (
 type Options struct {
 	Out      io.Writer
 	TTY      bool          // Out is a terminal: a picture redrawn in place, not a line each second
-	Messages int           // to be submitted; 0 is 20,000
-	Over     time.Duration // how long submitting takes, if the relay keeps up; 0 is 12 s
-	Limit    time.Duration // when to stop waiting for what is still queued; 0 is 28 s after the last was submitted
-	Dir      string        // for the relay's data, kept afterwards; "" is a temporary one
-	Seed     uint64        // of the mail and of the providers' moods
-	Keep     bool          // leave all running after the summary, until the context ends
+	Messages int           `flag:"messages" help:"<number> of messages to submit (default 20000)"`
+	Over     time.Duration `flag:"over" help:"how long to submit, if the relay keeps up (default 12s)"`
+	Limit    time.Duration `flag:"limit" help:"how long to wait for mail that is still queued then (default 28s)"`
+	Dir      string        `flag:"dir" help:"the <directory> for the relay's data, kept afterwards (default: a temporary one)"`
+	Seed     uint64        `flag:"seed" help:"random seed (<number>) of the mail and the providers' behavior"`
+	Keep     bool          `flag:"keep" help:"leave everything running after the summary, until interrupted"`
 }
 
 const (
