@@ -24,6 +24,8 @@ type EventQuery struct {
 type Events struct {
 	Events []Event
 	Next   string // the After of the next request
+	// Unanswered are the nodes of the cluster that have not answered: their events come with later pages.
+	Unanswered []int
 }
 
 // Event is what became of a message. Its record has more, which the relay's manual names.
@@ -77,11 +79,13 @@ func readEvents(answer []byte) (*Events, error) {
 	var page struct {
 		Events []json.RawMessage `json:"events"`
 		Next   string            `json:"next"`
+
+		Unanswered []int `json:"unanswered"`
 	}
 	if err := json.Unmarshal(answer, &page); err != nil {
 		return nil, fmt.Errorf("reading the answer: %w", err)
 	}
-	all := &Events{Next: page.Next}
+	all := &Events{Next: page.Next, Unanswered: page.Unanswered}
 	for _, record := range page.Events {
 		e := Event{Record: record}
 		if err := json.Unmarshal(record, &e); err != nil {

@@ -158,7 +158,7 @@ api "web" { address = "WEB" }
 	}
 	asks := func(status int, words string, node int, method, path, body string) string {
 		t.Helper()
-		q, err := http.NewRequest(method, "http://"+relays[node-1].web+"/v1/messages"+path, strings.NewReader(body))
+		q, err := http.NewRequest(method, "http://"+relays[node-1].web+"/v1"+path, strings.NewReader(body))
 		if err != nil {
 			t.Error(err)
 			return ""
@@ -177,14 +177,18 @@ api "web" { address = "WEB" }
 		}
 		return string(text)
 	}
-	asks(200, `"held"`, 1, "GET", "/"+last, "")
-	asks(200, `"cancelled"`, 2, "POST", "/"+last+"/cancel", "")
-	asks(200, `"cancelled"`, 1, "GET", "/"+last, "")
-	asks(404, "no such message", 1, "GET", "/0000000000001", "")
-	asks(404, "no such message", 1, "POST", "/0000000000001/cancel", "")
+	events := asks(200, `"next":"`, 2, "GET", "/events?limit=1000", "")
+	if n := strings.Count(events, `"type":"Reception"`); n != 9 || strings.Contains(events, "unanswered") {
+		t.Errorf("%d receptions at all nodes:\n%s", n, events)
+	}
+	asks(200, `"held"`, 1, "GET", "/messages/"+last, "")
+	asks(200, `"cancelled"`, 2, "POST", "/messages/"+last+"/cancel", "")
+	asks(200, `"cancelled"`, 1, "GET", "/messages/"+last, "")
+	asks(404, "no such message", 1, "GET", "/messages/0000000000001", "")
+	asks(404, "no such message", 1, "POST", "/messages/0000000000001/cancel", "")
 	var moving []string
 	for n := range 12 {
-		text := asks(202, `"id"`, 1+n%3, "POST", "", fmt.Sprintf(`{"from":"shop@acme.example","to":"b%d@all.example","subject":"x","text":"x","campaign":"spring","send_at":%q}`,
+		text := asks(202, `"id"`, 1+n%3, "POST", "/messages", fmt.Sprintf(`{"from":"shop@acme.example","to":"b%d@all.example","subject":"x","text":"x","campaign":"spring","send_at":%q}`,
 			n, time.Now().Add(time.Hour).UTC().Format(time.RFC3339)))
 		var sent struct{ Messages []struct{ ID string } }
 		if err := json.Unmarshal([]byte(text), &sent); err != nil {
@@ -197,18 +201,18 @@ api "web" { address = "WEB" }
 		one.mta(t, "cluster", "undrain", n)
 	}
 	for i, id := range moving {
-		asks(200, `"scheduled"`, 1+i%3, "GET", "/"+id, "")
+		asks(200, `"scheduled"`, 1+i%3, "GET", "/messages/"+id, "")
 		if i < 6 {
-			asks(200, `"cancelled"`, 1+(i+1)%3, "POST", "/"+id+"/cancel", "")
+			asks(200, `"cancelled"`, 1+(i+1)%3, "POST", "/messages/"+id+"/cancel", "")
 		}
 	}
-	asks(200, `"cancelled":6,`, 2, "POST", "/cancel", `{"campaign":"spring"}`)
+	asks(200, `"cancelled":6,`, 2, "POST", "/messages/cancel", `{"campaign":"spring"}`)
 	for i, id := range moving {
-		asks(200, `"cancelled"`, 1+i%3, "GET", "/"+id, "")
+		asks(200, `"cancelled"`, 1+i%3, "GET", "/messages/"+id, "")
 	}
 
 	// A stopped node.
-	asks(202, `"id"`, 1, "POST", "", `{"from":"shop@acme.example","to":"c@all.example","subject":"x","text":"x"}`)
+	asks(202, `"id"`, 1, "POST", "/messages", `{"from":"shop@acme.example","to":"c@all.example","subject":"x","text":"x"}`)
 	relays[2].cmd.Process.Signal(syscall.SIGSTOP)
 	defer relays[2].cmd.Process.Signal(syscall.SIGCONT)
 	var all sync.WaitGroup
@@ -226,7 +230,7 @@ api "web" { address = "WEB" }
 			t.Errorf("a message of a stopped node: %s %v", out, err)
 		}
 	})
-	all.Go(func() { asks(200, `"unanswered":[3]`, 1, "POST", "/cancel", `{"campaign":"spring"}`) })
-	all.Go(func() { asks(503, `"unanswered":[3]`, 1, "GET", "/0000000000001", "") })
+	all.Go(func() { asks(200, `"unanswered":[3]`, 1, "POST", "/messages/cancel", `{"campaign":"spring"}`) })
+	all.Go(func() { asks(503, `"unanswered":[3]`, 1, "GET", "/messages/0000000000001", "") })
 	all.Wait()
 }

@@ -48,7 +48,7 @@ func (r *mailIn) joinedAPI(hc submissionhttp.Config, api string) submissionhttp.
 	hc.Now, hc.Log, hc.IDs = r.now, r.log.With("api", api), &r.sessions
 	hc.Messages = r.everywhere
 	if r.puller != nil {
-		hc.Events = submitted.Events{Puller: r.puller}
+		hc.Events = r.everywhere
 	}
 	hc.Suppressions, hc.Unsubscribes = submitted.Suppressions{Own: r.suppression, Searches: r.submitted.Searches},
 		&r.unsubscribes

@@ -132,6 +132,7 @@ func (r *mailIn) openPuller(cfg *config.Config, undo *undoer) error {
 		return nil
 	}
 	r.puller = events.NewPuller(r.accounting, cfg.NodeID, r.submitted.Searches)
+	r.everywhere.Events = submitted.Events{Puller: r.puller}
 	undo.add(r.puller.Close)
 	return nil
 }

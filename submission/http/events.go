@@ -37,6 +37,8 @@ type EventQuery struct {
 type EventPage struct {
 	Events []json.RawMessage `json:"events"` // the oldest first
 	Next   string            `json:"next"`   // the parameter after of the next request
+	// nodes of the cluster that have not answered: their events come with later pages
+	Unanswered []int `json:"unanswered,omitempty"`
 }
 
 const (

@@ -43,10 +43,11 @@ type Own interface {
 // cancels of campaigns, tags and keys are of all nodes. What another node asks is answered of this node alone.
 type Everywhere struct {
 	Own
-	Nodes Nodes // nil: there is no other
-	Name  string
-	Now   func() time.Time
-	Log   *slog.Logger
+	Events http.Events // of this node; nil: it keeps none
+	Nodes  Nodes       // nil: there is no other
+	Name   string
+	Now    func() time.Time
+	Log    *slog.Logger
 	// Moving reports whether mail may be moving to other nodes. It may be nil.
 	Moving func() bool
 
@@ -75,17 +76,20 @@ var rounds = gcra.Rate{Events: 20, Burst: 40}
 
 // question is what a node asks another one for a tenant.
 type question struct {
-	Do     string // get, cancel or move
+	Do     string // get, cancel, move or events
 	Tenant string
 	ID     envelope.ID `json:",omitzero"`
 	Cancel http.Cancel `json:",omitzero"`
 	At     time.Time   `json:",omitzero"`
+	After  string      `json:",omitempty"` // of events
+	Limit  int         `json:",omitempty"`
 }
 
 type answered struct {
-	Name  string         // the nodeid of the node
-	Parts []http.Message `json:",omitempty"`
-	Done  http.Cancelled `json:",omitzero"`
+	Name   string         // the nodeid of the node
+	Parts  []http.Message `json:",omitempty"`
+	Done   http.Cancelled `json:",omitzero"`
+	Events http.EventPage `json:",omitzero"`
 	// Moving is true after a cancel during which mail may have moved to other nodes.
 	Moving bool   `json:",omitzero"`
 	Error  string `json:",omitempty"`
@@ -93,7 +97,8 @@ type answered struct {
 
 // failures are the errors that go from node to node.
 var failures = map[string]error{"no message": http.ErrNoMessage, "two": http.ErrTwo, "released": http.ErrReleased,
-	"expires": http.ErrExpires, "busy": http.ErrBusy, "too much": http.ErrTooMuch}
+	"expires": http.ErrExpires, "busy": http.ErrBusy, "too much": http.ErrTooMuch,
+	"no event": http.ErrNoEvent, "waiting": http.ErrWaiting}
 
 // word is that of an error that goes from node to node, "" for a fault.
 func word(err error) string {
@@ -160,6 +165,12 @@ func (e *Everywhere) ServeHTTP(w nethttp.ResponseWriter, r *nethttp.Request) {
 		a, err = e.cancelOwn(r.Context(), q.Tenant, q.Cancel)
 	case "move":
 		err = e.Own.Move(r.Context(), q.Tenant, q.ID, q.At)
+	case "events":
+		if e.Events == nil {
+			err = errors.New("it keeps no accounting log")
+			break
+		}
+		a.Events, err = e.Events.Pull(r.Context(), q.Tenant, http.EventQuery{After: q.After, Limit: q.Limit})
 	default:
 		err = fmt.Errorf("it has no answer to %.20q", q.Do)
 	}
