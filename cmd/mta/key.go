@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -90,17 +89,11 @@ func (c *cli) keysTable() (path string, cfg *config.Config, table *auth.KeyTable
 	return path, cfg, table, nil
 }
 
-// newKeyOptions are what a key can be given.
-type newKeyOptions struct {
-	tenant, name string
-	scopes, from []string
-	expires      api.Age
-	asJSON       bool
-	dryRun       bool
-}
-
 func newKeyAdd(c *cli) *cobra.Command {
-	var o newKeyOptions
+	var (
+		o      api.AddAPIKey
+		asJSON bool
+	)
 	cmd := &cobra.Command{
 		Use: "add", Short: "add an API key",
 		Long: `Add an API key of a tenant and print it on standard output.
@@ -110,69 +103,63 @@ func newKeyAdd(c *cli) *cobra.Command {
 suppression list). --from limits where it may be used.`,
 		Example: `  mta key add --tenant acme --name shop
   mta key add --tenant acme --name shop --scope send,read --from 192.0.2.0/24 --expires 90d`,
-		Args: noArgs, RunE: func(cmd *cobra.Command, _ []string) error { return c.keyAdd(cmd.Context(), o) },
+		Args: noArgs, RunE: func(cmd *cobra.Command, _ []string) error { return c.keyAdd(cmd.Context(), o, asJSON) },
 	}
-	f := cmd.Flags()
-	f.StringVar(&o.tenant, "tenant", "", "the key's `tenant`")
-	f.StringVar(&o.name, "name", "", "a `name` for the key, unique for the tenant")
-	f.StringSliceVar(&o.scopes, "scope", nil, "the `scopes`: send, read, cancel, events, suppress (default: all)")
-	f.StringSliceVar(&o.from, "from", nil, "the `networks` where the key may be used (default: anywhere)")
-	f.Var((*ageFlag)(&o.expires), "expires", "the time that the key is valid, such as 90d (`age`; default: forever)")
-	f.BoolVar(&o.asJSON, "json", false, "print JSON")
-	fileFlags(cmd, &o.dryRun)
+	addFlags(cmd.Flags(), &o)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	fileFlags(cmd, &o.DryRun)
 	return cmd
 }
 
-func (c *cli) keyAdd(ctx context.Context, o newKeyOptions) error {
+func (c *cli) keyAdd(ctx context.Context, o api.AddAPIKey, asJSON bool) error {
 	path, cfg, err := c.keysFile()
 	if err != nil {
 		return err
 	}
-	k := auth.Key{Tenant: o.tenant, Name: o.name, Scopes: auth.MayAll}
+	k := auth.Key{Tenant: o.Tenant, Name: o.Name, Scopes: auth.MayAll}
 	switch {
-	case o.tenant == "":
+	case o.Tenant == "":
 		return usagef("--tenant is missing: a key belongs to a tenant")
-	case o.name == "":
+	case o.Name == "":
 		return usagef("--name is missing: give the key a name, such as that of its application")
 	}
-	if err := tenantOfKey(cfg, o.tenant); err != nil {
+	if err := tenantOfKey(cfg, o.Tenant); err != nil {
 		return err
 	}
-	if len(o.scopes) > 0 {
-		if k.Scopes, err = auth.ParseScopes(o.scopes); err != nil {
+	if len(o.Scopes) > 0 {
+		if k.Scopes, err = auth.ParseScopes(o.Scopes); err != nil {
 			return usageError{err}
 		}
 	}
-	if k.From, err = auth.ParseNetworks(o.from); err != nil {
+	if k.From, err = auth.ParseNetworks(o.From); err != nil {
 		return usageError{err}
 	}
-	if o.expires > 0 {
-		k.Expires = c.now().Add(time.Duration(o.expires))
+	if o.Expires > 0 {
+		k.Expires = c.now().Add(time.Duration(o.Expires))
 	}
-	var (
-		token string
-		added *auth.Key
-	)
 	if done, err := c.inCluster(cfg, func(client *api.Client) error {
-		done, err := api.OpAddAPIKey.Call(ctx, client, api.AddAPIKey{Intent: api.Intent{DryRun: o.dryRun},
-			Tenant: o.tenant, Name: o.name, Scopes: o.scopes, From: o.from, Expires: o.expires})
+		n, err := api.OpAddAPIKey.Call(ctx, client, o)
 		if err != nil {
 			return err
 		}
-		return c.sharedToken("added", &done, o.asJSON)
+		return c.newToken(theCluster, "added", &n, asJSON)
 	}); done || err != nil {
 		return err
 	}
-	f := fileChange{"key add", api.FileSubject{File: path, Tenant: k.Tenant, Names: []string{k.Name}, Scopes: o.scopes},
-		o.dryRun}
+	n := api.NewAPIKey{Effect: api.Effect{Count: 1, DryRun: o.DryRun}}
+	f := fileChange{"key add", api.FileSubject{File: path, Tenant: k.Tenant, Names: []string{k.Name}, Scopes: o.Scopes},
+		o.DryRun}
 	err = c.changeFile(ctx, f, func() (int, error) {
-		token, added, err = auth.File{Path: path, DryRun: o.dryRun}.AddKey(k, c.now())
+		token, added, err := auth.File{Path: path, DryRun: o.DryRun}.AddKey(k, c.now())
+		if err == nil {
+			n.Key, n.Added = token, c.listed(added)
+		}
 		return 1, err
 	})
 	if err != nil {
 		return keyFault(err)
 	}
-	return c.newToken(path, "added", token, added, o.asJSON)
+	return c.newToken(path, "added", &n, asJSON)
 }
 
 // tenantOfKey refuses a tenant that the configuration does not have: requests with its key would be refused.
@@ -187,41 +174,35 @@ func tenantOfKey(cfg *config.Config, tenant string) error {
 	return hinted{fmt.Errorf("the configuration has no tenant %q", tenant), hint}
 }
 
-// newToken prints a key that is shown this once: alone on standard output. A dry run has none.
-func (c *cli) newToken(path, what, token string, k *auth.Key, asJSON bool) error {
+// newToken prints a key that is shown this once: alone on standard output. A dry run has none. What other nodes of a
+// cluster don't know yet is printed, too.
+func (c *cli) newToken(where, what string, n *api.NewAPIKey, asJSON bool) error {
 	if asJSON {
-		return writeJSON(c.out,
-			api.NewAPIKey{Effect: api.Effect{Count: 1, DryRun: token == ""}, Key: token, Added: c.listed(k)})
+		return writeJSON(c.out, n)
 	}
-	if token == "" {
-		return c.did(true, path, "%s %s of %s, %s", what, k.Name, k.Tenant, keyBounds(k))
+	c.behind(n.Effect)
+	k := &n.Added
+	if n.Key == "" {
+		return c.did(true, where, "%s %s of %s, %s", what, k.Name, k.Tenant, keyBounds(k))
 	}
-	if _, err := fmt.Fprintln(c.out, token); err != nil {
+	if _, err := fmt.Fprintln(c.out, n.Key); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(c.err, "%s: %s %s of %s, id %s, %s; the key will not be shown again\n", path, what, k.Name,
-		k.Tenant, k.ID(), keyBounds(k))
+	_, err := fmt.Fprintf(c.err, "%s: %s %s of %s, id %s, %s; the key will not be shown again\n", where, what, k.Name,
+		k.Tenant, k.ID, keyBounds(k))
 	return err
 }
 
 // keyBounds returns what a key allows.
-func keyBounds(k *auth.Key) string {
-	text := "scopes " + k.Scopes.String()
+func keyBounds(k *api.APIKey) string {
+	text := "scopes " + strings.Join(k.Scopes, ",")
 	if len(k.From) > 0 {
-		text += ", from " + strings.Join(networks(k), ",")
+		text += ", from " + strings.Join(k.From, ",")
 	}
 	if !k.Expires.IsZero() {
 		text += ", expires " + k.Expires.Format(time.DateTime) + " UTC"
 	}
 	return text
-}
-
-func networks(k *auth.Key) []string {
-	list := []string{}
-	for _, p := range k.From {
-		list = append(list, p.String())
-	}
-	return list
 }
 
 // keyFault adds the remedy to an error about keys.
@@ -244,11 +225,9 @@ func keyFault(err error) error {
 
 func newKeyRotate(c *cli) *cobra.Command {
 	var (
-		tenant  string
+		o       api.RotateAPIKey
 		overlap = api.Age(auth.DefaultOverlap)
-		expires api.Age
 		asJSON  bool
-		dryRun  bool
 	)
 	cmd := &cobra.Command{
 		Use: "rotate NAME", Short: "replace an API key by a new one",
@@ -263,64 +242,65 @@ old one immediately, as after a leak.`,
 			if err != nil {
 				return err
 			}
+			o.Name, o.Overlap = args[0], &overlap
 			if done, err := c.inCluster(cfg, func(client *api.Client) error {
-				done, err := api.OpRotateAPIKey.Call(cmd.Context(), client, api.RotateAPIKey{
-					Intent: api.Intent{DryRun: dryRun}, Tenant: tenant, Name: args[0], Overlap: &overlap,
-					Expires: expires})
-				if err == nil {
-					err = c.sharedToken("rotated", &done, asJSON)
+				n, err := api.OpRotateAPIKey.Call(cmd.Context(), client, o)
+				if err != nil {
+					return err
 				}
-				if err == nil && done.Old != nil && !asJSON && !dryRun {
-					_, err = fmt.Fprintf(c.err, "%s: the old key, id %s, is valid until %s UTC\n", theCluster,
-						done.Old.ID, done.Old.Expires.Format(time.DateTime))
-				}
-				return err
+				return c.rotated(theCluster, &n, n.Old, overlap, asJSON)
 			}); done || err != nil {
 				return err
 			}
-			var end time.Time
-			if expires > 0 {
-				end = c.now().Add(time.Duration(expires))
-			}
-			var (
-				token      string
-				added, old *auth.Key
-				which      = auth.WhichKey{Tenant: tenant, Name: args[0]}
-			)
-			f := fileChange{"key rotate", api.FileSubject{File: path, Tenant: tenant, Names: args}, dryRun}
-			err = c.changeFile(cmd.Context(), f, func() (int, error) {
-				file := auth.File{Path: path, DryRun: dryRun}
-				token, added, old, err = file.RotateKey(which, time.Duration(overlap), end, c.now())
-				return 1, err
-			})
-			if err != nil {
-				return keyFault(err)
-			}
-			if err := c.newToken(path, "rotated", token, added, asJSON); err != nil || asJSON || dryRun {
-				return err
-			}
-			if overlap <= 0 {
-				_, err = fmt.Fprintf(c.err, "%s: the old key, id %s, is removed\n", path, old.ID())
-			} else {
-				_, err = fmt.Fprintf(c.err, "%s: the old key, id %s, is valid until %s UTC\n", path, old.ID(),
-					old.Expires.Format(time.DateTime))
-			}
-			return err
+			return c.keyRotate(cmd.Context(), path, o, asJSON)
 		},
 	}
-	cmd.Flags().StringVar(&tenant, "tenant", "", "the key's `tenant`, if several have a key of this name")
+	addFlags(cmd.Flags(), &o)
 	cmd.Flags().Var((*ageFlag)(&overlap), "overlap", "the time that both keys are valid (`age`)")
-	cmd.Flags().Var((*ageFlag)(&expires), "expires",
-		"the time that the new key is valid (`age`; default: as long as the old one)")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	fileFlags(cmd, &dryRun)
+	fileFlags(cmd, &o.DryRun)
 	return cmd
+}
+
+// keyRotate replaces a key of the file.
+func (c *cli) keyRotate(ctx context.Context, path string, o api.RotateAPIKey, asJSON bool) error {
+	var end time.Time
+	if o.Expires > 0 {
+		end = c.now().Add(time.Duration(o.Expires))
+	}
+	n, was := api.NewAPIKey{Effect: api.Effect{Count: 1, DryRun: o.DryRun}}, api.APIKey{}
+	f := fileChange{"key rotate", api.FileSubject{File: path, Tenant: o.Tenant, Names: []string{o.Name}}, o.DryRun}
+	err := c.changeFile(ctx, f, func() (int, error) {
+		token, added, old, err := auth.File{Path: path, DryRun: o.DryRun}.RotateKey(
+			auth.WhichKey{Tenant: o.Tenant, Name: o.Name}, time.Duration(*o.Overlap), end, c.now())
+		if err == nil {
+			n.Key, n.Added, was = token, c.listed(added), c.listed(old)
+		}
+		return 1, err
+	})
+	if err != nil {
+		return keyFault(err)
+	}
+	return c.rotated(path, &n, &was, *o.Overlap, asJSON)
+}
+
+// rotated prints a new key, and until when the old one is valid; nil: nothing is known of it.
+func (c *cli) rotated(where string, n *api.NewAPIKey, old *api.APIKey, overlap api.Age, asJSON bool) error {
+	err := c.newToken(where, "rotated", n, asJSON)
+	if err == nil && old != nil && !asJSON && !n.DryRun {
+		until := "removed"
+		if overlap > 0 {
+			until = "valid until " + old.Expires.Format(time.DateTime) + " UTC"
+		}
+		_, err = fmt.Fprintf(c.err, "%s: the old key, id %s, is %s\n", where, old.ID, until)
+	}
+	return err
 }
 
 func newKeyRemove(c *cli) *cobra.Command {
 	var (
-		tenant          string
-		expired, dryRun bool
+		o       api.RemoveAPIKeys
+		expired bool
 	)
 	cmd := &cobra.Command{
 		Use: "remove NAME|ID...", Short: "remove API keys",
@@ -339,37 +319,46 @@ Requests with them are refused from then on.`,
 			if err != nil {
 				return err
 			}
+			o.Names = args
 			if done, err := c.inCluster(cfg, func(client *api.Client) error {
-				return c.removeShared(cmd.Context(), client,
-					api.RemoveAPIKeys{Intent: api.Intent{DryRun: dryRun}, Tenant: tenant, Names: args})
+				return c.removeShared(cmd.Context(), client, o)
 			}); done || err != nil {
 				return err
 			}
-			var removed []*auth.Key
+			done := api.RemovedAPIKeys{Effect: api.Effect{DryRun: o.DryRun}}
 			f := fileChange{"key remove",
-				api.FileSubject{File: path, Tenant: tenant, Names: args, Expired: expired}, dryRun}
+				api.FileSubject{File: path, Tenant: o.Tenant, Names: args, Expired: expired}, o.DryRun}
 			err = c.changeFile(cmd.Context(), f, func() (int, error) {
-				removed, err = c.removeKeys(path, tenant, args, dryRun)
+				removed, err := c.removeKeys(path, o)
+				for _, k := range removed {
+					done.Keys = append(done.Keys, c.listed(k))
+				}
 				return len(removed), err
 			})
 			if err != nil {
 				return keyFault(err)
 			}
-			for _, k := range removed {
-				if err := c.did(dryRun, path, "removed %s of %s, id %s", k.Name, k.Tenant, k.ID()); err != nil {
-					return err
-				}
-			}
-			if len(removed) == 0 {
-				fmt.Fprintf(c.out, "%s: no key has expired\n", path)
-			}
-			return nil
+			return c.removed(path, &done)
 		},
 	}
-	cmd.Flags().StringVar(&tenant, "tenant", "", "the keys' `tenant`, if several have a key of this name")
+	addFlags(cmd.Flags(), &o)
 	cmd.Flags().BoolVar(&expired, "expired", false, "all keys that have expired")
-	fileFlags(cmd, &dryRun)
+	fileFlags(cmd, &o.DryRun)
 	return cmd
+}
+
+// removed prints which keys were removed.
+func (c *cli) removed(where string, done *api.RemovedAPIKeys) error {
+	c.behind(done.Effect)
+	for _, k := range done.Keys {
+		if err := c.did(done.DryRun, where, "removed %s of %s, id %s", k.Name, k.Tenant, k.ID); err != nil {
+			return err
+		}
+	}
+	if len(done.Keys) == 0 {
+		fmt.Fprintf(c.out, "%s: no key has expired\n", where)
+	}
+	return nil
 }
 
 // theCluster is where keys are that its nodes share.
@@ -396,28 +385,6 @@ func (c *cli) inCluster(cfg *config.Config, change func(*api.Client) error) (don
 	return true, err
 }
 
-// sharedToken prints a key as newToken does, and which nodes don't know it yet.
-func (c *cli) sharedToken(what string, n *api.NewAPIKey, asJSON bool) error {
-	if asJSON {
-		return writeJSON(c.out, n)
-	}
-	if n.Behind != "" {
-		fmt.Fprintln(c.err, n.Behind)
-	}
-	k := auth.Key{Tenant: n.Added.Tenant, Name: n.Added.Name, Expires: n.Added.Expires}
-	_, err := hex.Decode(k.Sum[:], []byte(n.Added.ID))
-	if err == nil {
-		k.Scopes, err = auth.ParseScopes(n.Added.Scopes)
-	}
-	if err == nil {
-		k.From, err = auth.ParseNetworks(n.Added.From)
-	}
-	if err != nil {
-		return err
-	}
-	return c.newToken(theCluster, what, n.Key, &k, false)
-}
-
 // removeShared removes keys; those that have expired if none is named.
 func (c *cli) removeShared(ctx context.Context, client *api.Client, o api.RemoveAPIKeys) error {
 	if len(o.Names) == 0 {
@@ -431,34 +398,25 @@ func (c *cli) removeShared(ctx context.Context, client *api.Client, o api.Remove
 			}
 		}
 		if len(o.Names) == 0 {
-			fmt.Fprintf(c.out, "%s: no key has expired\n", theCluster)
-			return nil
+			return c.removed(theCluster, new(api.RemovedAPIKeys))
 		}
 	}
 	done, err := api.OpRemoveAPIKeys.Call(ctx, client, o)
 	if err != nil {
 		return err
 	}
-	if done.Behind != "" {
-		fmt.Fprintln(c.err, done.Behind)
-	}
-	for _, k := range done.Keys {
-		if err := c.did(o.DryRun, theCluster, "removed %s of %s, id %s", k.Name, k.Tenant, k.ID); err != nil {
-			return err
-		}
-	}
-	return nil
+	return c.removed(theCluster, &done)
 }
 
 // removeKeys removes keys by their names or ids, or without any those that have expired.
-func (c *cli) removeKeys(path, tenant string, names []string, dryRun bool) ([]*auth.Key, error) {
-	file := auth.File{Path: path, DryRun: dryRun}
-	if len(names) == 0 {
+func (c *cli) removeKeys(path string, o api.RemoveAPIKeys) ([]*auth.Key, error) {
+	file := auth.File{Path: path, DryRun: o.DryRun}
+	if len(o.Names) == 0 {
 		return file.RemoveExpiredKeys(c.now())
 	}
 	var which []auth.WhichKey
-	for _, name := range names {
-		which = append(which, auth.WhichKey{Tenant: tenant, Name: name})
+	for _, name := range o.Names {
+		which = append(which, auth.WhichKey{Tenant: o.Tenant, Name: name})
 	}
 	return file.RemoveKeys(which...)
 }
@@ -538,8 +496,8 @@ it.`,
 			if k == nil {
 				return fmt.Errorf("%s does not have this key", path)
 			}
-			_, err = fmt.Fprintf(c.out, "%s of %s, id %s, %s: %s\n", k.Name, k.Tenant, k.ID(),
-				c.listed(k).State, keyBounds(k))
+			l := c.listed(k)
+			_, err = fmt.Fprintf(c.out, "%s of %s, id %s, %s: %s\n", l.Name, l.Tenant, l.ID, l.State, keyBounds(&l))
 			return err
 		},
 	}

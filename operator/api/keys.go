@@ -44,28 +44,33 @@ type APIKeyList struct {
 // AddAPIKey asks for a key.
 type AddAPIKey struct {
 	Intent
-	Tenant string `json:"tenant"` // a tenant of the configuration
-	Name   string `json:"name"`   // unique for the tenant
+	Tenant string `json:"tenant" flag:"tenant" help:"the key's <tenant>"`                      // a tenant of the configuration
+	Name   string `json:"name" flag:"name" help:"a <name> for the key, unique for the tenant"` // unique for the tenant
 	// what it allows: send, read, cancel, events, suppress; absent: all of them
-	Scopes  []string `json:"scopes,omitempty"`
-	From    []string `json:"from,omitempty"`    // the networks where it may be used; absent: anywhere
-	Expires Age      `json:"expires,omitempty"` // how long it is valid; 0: for ever
+	Scopes []string `json:"scopes,omitempty" flag:"scope" help:"the <scopes>: send, read, cancel, events, suppress (default: all)"`
+	// the networks where it may be used; absent: anywhere
+	From []string `json:"from,omitempty" flag:"from" help:"the <networks> where the key may be used (default: anywhere)"`
+	// how long it is valid; 0: for ever
+	Expires Age `json:"expires,omitempty" flag:"expires" help:"the time that the key is valid, such as 90d (<age>; default: forever)"`
 }
 
 // RotateAPIKey asks for a key in the place of another.
 type RotateAPIKey struct {
 	Intent
-	Tenant  string `json:"tenant,omitempty"`  // needed where several have a key of the name
+	// needed where several have a key of the name
+	Tenant  string `json:"tenant,omitempty" flag:"tenant" help:"the key's <tenant>, if several have a key of this name"`
 	Name    string `json:"name"`              // of the key, or its id
 	Overlap *Age   `json:"overlap,omitempty"` // how long both are valid; nil: a day
-	Expires Age    `json:"expires,omitempty"` // how long the new one is valid; 0: as long as the old one was made for
+	// how long the new one is valid; 0: as long as the old one was made for
+	Expires Age `json:"expires,omitempty" flag:"expires" help:"the time that the new key is valid (<age>; default: as long as the old one)"`
 }
 
 // RemoveAPIKeys names keys.
 type RemoveAPIKeys struct {
 	Intent
-	Tenant string   `json:"tenant,omitempty"` // needed where several have a key of a name
-	Names  []string `json:"names"`            // names or ids
+	// needed where several have a key of a name
+	Tenant string   `json:"tenant,omitempty" flag:"tenant" help:"the keys' <tenant>, if several have a key of this name"`
+	Names  []string `json:"names"` // names or ids
 }
 
 // RemovedAPIKeys is the keys that were removed.
