@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/smtp"
 	"net/textproto"
 	"sync"
 	"sync/atomic"
@@ -52,10 +53,11 @@ func (g *generator) run(ctx context.Context) error {
 
 // work sends letters until there are no more.
 func (g *generator) work(ctx context.Context, byHTTP bool) error {
-	var c *client
+	var c *smtp.Client
 	defer func() {
 		if c != nil {
-			c.quit()
+			c.Quit()
+			c.Close()
 		}
 	}()
 	for {
@@ -71,13 +73,13 @@ func (g *generator) work(ctx context.Context, byHTTP bool) error {
 			case byHTTP:
 				again = g.post(ctx, &l)
 			case c == nil:
-				if c, err = dialClient(ctx, g.addr); err != nil {
+				if c, err = dial(ctx, g.addr); err != nil {
 					return fmt.Errorf("connecting to the relay: %w", err)
 				}
 				continue
 			default:
 				if again, err = g.send(c, &l); err != nil {
-					c.close()
+					c.Close()
 					c = nil
 				}
 			}
@@ -114,8 +116,8 @@ func (g *generator) post(ctx context.Context, l *letter) (again bool) {
 
 // send submits l and notes what came of it. again asks for another try; after an error the
 // connection is of no more use.
-func (g *generator) send(c *client, l *letter) (again bool, err error) {
-	begun, err := c.send(l, g.writer.content(l, time.Now()))
+func (g *generator) send(c *smtp.Client, l *letter) (again bool, err error) {
+	begun, err := transmit(c, l, g.writer.content(l, time.Now()))
 	var refusal *textproto.Error
 	switch {
 	case err == nil:
@@ -143,62 +145,37 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// client is a submission session.
-type client struct {
-	*textproto.Conn
-	stop func() bool
-}
-
-func dialClient(ctx context.Context, addr string) (*client, error) {
+// dial begins a submission session, which is cut off two seconds after ctx ends.
+func dial(ctx context.Context, addr string) (c *smtp.Client, err error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
 	if err != nil {
 		return nil, err
 	}
-	c := &client{textproto.NewConn(conn),
-		context.AfterFunc(ctx, func() { conn.SetDeadline(time.Now().Add(2 * time.Second)) })}
-	_, _, err = c.ReadResponse(220)
-	if err == nil {
-		err = c.command(250, "EHLO app.acme.example")
+	context.AfterFunc(ctx, func() { conn.SetDeadline(time.Now().Add(2 * time.Second)) })
+	if c, err = smtp.NewClient(conn, "relay.acme.example"); err == nil {
+		err = c.Hello("app.acme.example")
 	}
 	if err != nil {
-		c.close()
+		conn.Close()
 		return nil, err
 	}
 	return c, nil
 }
 
-// command sends and reads one reply.
-func (c *client) command(code int, format string, args ...any) error {
-	if err := c.PrintfLine(format, args...); err != nil {
-		return err
-	}
-	_, _, err := c.ReadResponse(code)
-	return err
-}
-
-// send gives the relay a letter; begun says whether its content was under way, so that without
+// transmit gives the relay a letter; begun says whether its content was under way, so that without
 // a reply nobody knows. A refusal ends the session.
-func (c *client) send(l *letter, content string) (begun bool, err error) {
-	err = c.command(250, "MAIL FROM:<%s> SIZE=%d", l.sender, len(content))
+func transmit(c *smtp.Client, l *letter, content string) (begun bool, err error) {
+	err = c.Mail(l.sender)
 	for i := 0; i < len(l.recipients) && err == nil; i++ {
-		err = c.command(250, "RCPT TO:<%s>", l.recipients[i].address)
-	}
-	if err == nil {
-		err = c.command(354, "DATA")
+		err = c.Rcpt(l.recipients[i].address)
 	}
 	if err != nil {
 		return false, err
 	}
-	io.WriteString(c.W, content)
-	return true, c.command(250, ".")
-}
-
-func (c *client) quit() {
-	_ = c.command(221, "QUIT")
-	c.close()
-}
-
-func (c *client) close() {
-	c.stop()
-	c.Close()
+	body, err := c.Data()
+	if err != nil {
+		return false, err
+	}
+	io.WriteString(body, content)
+	return true, body.Close()
 }
