@@ -25,13 +25,7 @@ func Create(path string, incarnation uint64) error {
 	return (&state{Incarnation: incarnation}).write(path)
 }
 
-func (s *state) write(path string) error {
-	text, err := smallfile.Marshal(s)
-	if err == nil {
-		err = smallfile.Write(path, 0o600, text)
-	}
-	return err
-}
+func (s *state) write(path string) error { return smallfile.WriteObject(path, 0o600, s) }
 
 // begin reads the file for a new process and raises its number. Without the file nobody knows which numbers have been
 // used: the node joins again, under a later incarnation.

@@ -72,7 +72,6 @@ func Open(cfg Config) (*Store, error) {
 	s := &Store{cfg: cfg, users: make(map[string]user)}
 	f := smallfile.Twin[contents]{
 		Path: cfg.Path, Name: "the secrets of the cluster's nodes", Now: cfg.Now(), Log: cfg.Log,
-		Parse: parseFile,
 		Write: func(c contents) error {
 			if c.Format != format {
 				return errFormat(c.Format)
@@ -92,11 +91,6 @@ func Open(cfg Config) (*Store, error) {
 		return nil, fmt.Errorf("the secrets of the cluster's nodes, %s: %w", cfg.Path, err)
 	}
 	return s, s.noted(slices.Sorted(maps.Keys(s.all)), nil)
-}
-
-func parseFile(text []byte) (c contents, err error) {
-	_, err = smallfile.Unmarshal(text, &c)
-	return c, err
 }
 
 func (c contents) parse() (map[string][]byte, error) {
@@ -120,13 +114,7 @@ func errFormat(n int) error {
 }
 
 // write replaces the file and its second copy.
-func write(path string, c contents) error {
-	text, err := smallfile.Marshal(c)
-	if err != nil {
-		return err
-	}
-	return smallfile.WriteTwin(path, 0o600, text)
-}
+func write(path string, c contents) error { return smallfile.WriteTwin(path, 0o600, c) }
 
 // Existing returns the secrets of a name in a file, none if there is no file, for who only looks.
 func Existing(path, name string) ([][]byte, error) {
@@ -137,7 +125,7 @@ func Existing(path, name string) ([][]byte, error) {
 	var all map[string][]byte
 	if err == nil {
 		var c contents
-		if c, err = parseFile(text); err == nil {
+		if _, err = smallfile.Unmarshal(text, &c); err == nil {
 			all, err = c.parse()
 		}
 	}

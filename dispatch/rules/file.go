@@ -85,11 +85,7 @@ func (r *Rules) write(c contents) error {
 		}
 		object = old
 	}
-	text, err := smallfile.Marshal(object)
-	if err != nil {
-		return err
-	}
-	return smallfile.WriteTwin(r.path, 0o640, text)
+	return smallfile.WriteTwin(r.path, 0o640, object)
 }
 
 // errOld is a rule that the version before does not know, which may be put back.

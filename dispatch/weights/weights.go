@@ -41,10 +41,6 @@ func Read(dir string, now time.Time, log *slog.Logger) (*Weights, error) {
 	w := &Weights{path: filepath.Join(dir, FileName)}
 	f := smallfile.Twin[api.WeightList]{
 		Path: w.path, Name: "the weights of sources", Write: w.write, Now: now, Log: log,
-		Parse: func(text []byte) (l api.WeightList, err error) {
-			_, err = smallfile.Unmarshal(text, &l)
-			return l, err
-		},
 		Lost: func() (l api.WeightList, then, remedy string) {
 			return l, "those of the configuration count", "set them again: mta pools weight"
 		},
@@ -118,10 +114,4 @@ func (w *Weights) change(how func(all set)) error {
 	return nil
 }
 
-func (w *Weights) write(l api.WeightList) error {
-	text, err := smallfile.Marshal(l)
-	if err != nil {
-		return err
-	}
-	return smallfile.WriteTwin(w.path, 0o640, text)
-}
+func (w *Weights) write(l api.WeightList) error { return smallfile.WriteTwin(w.path, 0o640, l) }

@@ -103,11 +103,7 @@ func (p Place) state(s Statement) error {
 			return err
 		}
 	}
-	text, err := smallfile.Marshal(s)
-	if err != nil {
-		return err
-	}
-	return smallfile.Write(p.StatementPath(), 0o640, text)
+	return smallfile.WriteObject(p.StatementPath(), 0o640, s)
 }
 
 // exists reports whether a store has been written.

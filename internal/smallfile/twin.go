@@ -12,8 +12,8 @@ import (
 // Twin is a file with a second copy beside it, both written at each change.
 type Twin[T any] struct {
 	Path  string
-	Name  string // what the file has, in the plural: the rules
-	Parse func(text []byte) (T, error)
+	Name  string                       // what the file has, in the plural: the rules
+	Parse func(text []byte) (T, error) // nil: see Unmarshal
 	// Write replaces the file, then its copy.
 	Write func(T) error
 	// Lost returns what is in force where neither can be read, in words, too, and what an operator does about it.
@@ -63,16 +63,21 @@ func (t *Twin[T]) failed(err error) {
 }
 
 func (t *Twin[T]) read(path string) (v T, text []byte, err error) {
-	if text, err = os.ReadFile(path); err == nil {
+	text, err = os.ReadFile(path)
+	switch {
+	case err != nil:
+	case t.Parse != nil:
 		v, err = t.Parse(text)
+	default:
+		_, err = Unmarshal(text, &v)
 	}
 	return v, text, err
 }
 
-// WriteTwin replaces a file and its second copy by a text.
-func WriteTwin(path string, mode fs.FileMode, text []byte) error {
-	if err := Write(path, mode, text); err != nil {
+// WriteTwin is WriteObject for a file and its second copy.
+func WriteTwin(path string, mode fs.FileMode, object any) error {
+	if err := WriteObject(path, mode, object); err != nil {
 		return err
 	}
-	return Write(path+CopySuffix, mode, text)
+	return WriteObject(path+CopySuffix, mode, object)
 }

@@ -113,6 +113,15 @@ func Marshal(object any) ([]byte, error) {
 	return fmt.Appendf(text, "%s%08x%s", sumBegins, Sum(text), sumEnds), nil
 }
 
+// WriteObject replaces a file by the text of an object, see Marshal.
+func WriteObject(path string, mode fs.FileMode, object any) error {
+	text, err := Marshal(object)
+	if err != nil {
+		return err
+	}
+	return Write(path, mode, text)
+}
+
 // Sum is the sum of octets.
 func Sum(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
 

@@ -88,10 +88,6 @@ func OpenSharedKeys(cfg SharedKeysConfig) (*SharedKeys, error) {
 	s := &SharedKeys{cfg: cfg}
 	f := smallfile.Twin[sharedKeys]{
 		Path: cfg.Path, Name: "the API keys of the cluster", Write: s.write, Now: cfg.Now(), Log: cfg.Log,
-		Parse: func(text []byte) (all sharedKeys, err error) {
-			_, err = smallfile.Unmarshal(text, &all)
-			return all, err
-		},
 		Lost: func() (all sharedKeys, then, remedy string) {
 			s.lost = true
 			return sharedKeys{Format: sharedFormat}, "they are read again from the cluster's database",
@@ -125,11 +121,7 @@ func (s *SharedKeys) write(all sharedKeys) error {
 	if all.Format != sharedFormat {
 		return errSharedFormat(all.Format)
 	}
-	text, err := smallfile.Marshal(all)
-	if err != nil {
-		return err
-	}
-	return smallfile.WriteTwin(s.cfg.Path, 0o600, text)
+	return smallfile.WriteTwin(s.cfg.Path, 0o600, all)
 }
 
 // set brings contents into force. The caller has mu, or nobody else has s.

@@ -150,11 +150,7 @@ func (u *uses) write() {
 		}
 	}
 	u.mu.Unlock()
-	text, err := smallfile.Marshal(f)
-	if err == nil {
-		err = smallfile.Write(u.path, 0o640, text)
-	}
-	if err != nil {
+	if err := smallfile.WriteObject(u.path, 0o640, f); err != nil {
 		u.log.Warn("the last uses of API keys can't be written: they are written again with the next use", "error", err)
 	}
 }
