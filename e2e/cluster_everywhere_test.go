@@ -181,6 +181,9 @@ api "web" { address = "WEB" }
 	if n := strings.Count(events, `"type":"Reception"`); n != 9 || strings.Contains(events, "unanswered") {
 		t.Errorf("%d receptions at all nodes:\n%s", n, events)
 	}
+	if all := asks(200, `"messages":[`, 3, "GET", "/messages?limit=9", ""); strings.Count(all, `"accepted_at"`) != 9 || strings.Contains(all, `"next"`) {
+		t.Errorf("the list of all nodes: %s", all)
+	}
 	asks(200, `"held"`, 1, "GET", "/messages/"+last, "")
 	asks(200, `"cancelled"`, 2, "POST", "/messages/"+last+"/cancel", "")
 	asks(200, `"cancelled"`, 1, "GET", "/messages/"+last, "")

@@ -54,7 +54,7 @@ var schemaNames = map[reflect.Type]string{
 	reflect.TypeFor[fault]():               "Fault",
 	reflect.TypeFor[suppressionPage]():     "SuppressionPage",
 	reflect.TypeFor[suppressionsRemoved](): "SuppressionsRemoved",
-	reflect.TypeFor[messagePage]():         "MessagePage",
+	reflect.TypeFor[MessagePage]():         "MessagePage",
 	reflect.TypeFor[messageCancelled]():    "MessageCancelled",
 	reflect.TypeFor[messagesCancelled]():   "MessagesCancelled",
 }
@@ -76,7 +76,7 @@ func answerSchemas(t *testing.T) openapi.Object {
 		t.Fatal(err)
 	}
 	for _, answer := range []any{
-		Sent{}, EventPage{}, suppressionPage{}, SuppressionsAdded{}, suppressionsRemoved{}, messagePage{}, messageCancelled{},
+		Sent{}, EventPage{}, suppressionPage{}, SuppressionsAdded{}, suppressionsRemoved{}, MessagePage{}, messageCancelled{},
 		messagesCancelled{}, fault{},
 	} {
 		s.Of(reflect.TypeOf(answer))

@@ -20,8 +20,8 @@ import (
 // tenant is to it as one that never was: ErrNoMessage.
 type Messages interface {
 	Get(ctx context.Context, tenant string, id envelope.ID) (Message, error)
-	// List gives a page of messages, oldest first, and the cursor of the next one, 0 after the last.
-	List(ctx context.Context, tenant string, q MessageQuery) (page []Message, next envelope.ID, err error)
+	// List gives a page of messages, oldest first.
+	List(ctx context.Context, tenant string, q MessageQuery) (MessagePage, error)
 	// Cancel returns when what it says of the recipients is final and durable.
 	Cancel(ctx context.Context, tenant string, what Cancel) (Cancelled, error)
 	// Move gives a scheduled message another time of release, and returns when that is durable.
@@ -143,10 +143,12 @@ type MessageQuery struct {
 	Limit         int
 }
 
-// messagePage is a part of a listing.
-type messagePage struct {
+// MessagePage is a part of a listing.
+type MessagePage struct {
 	Messages []Message `json:"messages"`
 	Next     string    `json:"next,omitempty"` // the cursor of the next page; absent: this is the last
+	// nodes of the cluster that have not answered: their messages are missing
+	Unanswered []int `json:"unanswered,omitempty"`
 }
 
 const (
@@ -227,18 +229,15 @@ func (s *Server) listMessages(c *Call) error {
 	if err != nil {
 		return err
 	}
-	page, next, err := s.config.Messages.List(c.Context(), c.Identity.Tenant, q)
+	page, err := s.config.Messages.List(c.Context(), c.Identity.Tenant, q)
 	switch {
 	case errors.Is(err, ErrTooMuch):
 		return Problemf(http.StatusBadRequest, "the search covers too much: narrow it with from and until")
 	case err != nil:
 		return c.MessageTrouble(err)
 	}
-	out := messagePage{Messages: append([]Message{}, page...)} // never null
-	if next != 0 {
-		out.Next = next.String()
-	}
-	return c.JSON(http.StatusOK, out)
+	page.Messages = append([]Message{}, page.Messages...) // never null
+	return c.JSON(http.StatusOK, page)
 }
 
 // messageQuery reads the parameters of a listing.

@@ -31,16 +31,19 @@ func (s someMessages) Get(_ context.Context, tenant string, id envelope.ID) (Mes
 	return Message{}, ErrNoMessage
 }
 
-func (s someMessages) List(_ context.Context, tenant string, q MessageQuery) (page []Message, next envelope.ID, err error) {
+func (s someMessages) List(_ context.Context, tenant string, q MessageQuery) (page MessagePage, err error) {
 	if q.Campaign == "much" {
-		return nil, 0, ErrTooMuch
+		return page, ErrTooMuch
 	}
 	for _, m := range s[tenant] {
 		if q.Campaign == "" || q.Campaign == m.Campaign {
-			page = append(page, m)
+			page.Messages = append(page.Messages, m)
 		}
 	}
-	return page, q.After, nil
+	if q.After != 0 {
+		page.Next = q.After.String()
+	}
+	return page, nil
 }
 
 func (s someMessages) Cancel(ctx context.Context, tenant string, what Cancel) (Cancelled, error) {

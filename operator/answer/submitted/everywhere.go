@@ -76,20 +76,22 @@ var rounds = gcra.Rate{Events: 20, Burst: 40}
 
 // question is what a node asks another one for a tenant.
 type question struct {
-	Do     string // get, cancel, move or events
+	Do     string // get, list, cancel, move or events
 	Tenant string
-	ID     envelope.ID `json:",omitzero"`
-	Cancel http.Cancel `json:",omitzero"`
-	At     time.Time   `json:",omitzero"`
-	After  string      `json:",omitempty"` // of events
-	Limit  int         `json:",omitempty"`
+	ID     envelope.ID       `json:",omitzero"`
+	Cancel http.Cancel       `json:",omitzero"`
+	List   http.MessageQuery `json:",omitzero"`
+	At     time.Time         `json:",omitzero"`
+	After  string            `json:",omitempty"` // of events
+	Limit  int               `json:",omitempty"`
 }
 
 type answered struct {
-	Name   string         // the nodeid of the node
-	Parts  []http.Message `json:",omitempty"`
-	Done   http.Cancelled `json:",omitzero"`
-	Events http.EventPage `json:",omitzero"`
+	Name   string           // the nodeid of the node
+	List   http.MessagePage `json:",omitzero"`
+	Parts  []http.Message   `json:",omitempty"`
+	Done   http.Cancelled   `json:",omitzero"`
+	Events http.EventPage   `json:",omitzero"`
 	// Moving is true after a cancel during which mail may have moved to other nodes.
 	Moving bool   `json:",omitzero"`
 	Error  string `json:",omitempty"`
@@ -161,6 +163,8 @@ func (e *Everywhere) ServeHTTP(w nethttp.ResponseWriter, r *nethttp.Request) {
 	switch q.Do {
 	case "get":
 		a.Parts, err = e.Own.Parts(r.Context(), q.Tenant, q.ID)
+	case "list":
+		a.List, err = e.Own.List(r.Context(), q.Tenant, q.List)
 	case "cancel":
 		a, err = e.cancelOwn(r.Context(), q.Tenant, q.Cancel)
 	case "move":
@@ -426,6 +430,45 @@ func (e *Everywhere) Get(ctx context.Context, tenant string, id envelope.ID) (ht
 		m.Unanswered = silent
 	}
 	return m, nil
+}
+
+// List implements http.Messages. The cursor of a page, an id, is that of all nodes.
+func (e *Everywhere) List(ctx context.Context, tenant string, q http.MessageQuery) (page http.MessagePage, err error) {
+	nodes, unknown := e.others()
+	switch {
+	case unknown != nil:
+		return page, unknown
+	case len(nodes) == 0:
+		return e.Own.List(ctx, tenant, q)
+	case !e.may(tenant):
+		return page, http.ErrBusy
+	}
+	var answers map[int]answered
+	var silent []int
+	var together sync.WaitGroup
+	together.Go(func() { page, err = e.Own.List(ctx, tenant, q) })
+	answers, silent = e.askAll(ctx, nodes, question{Do: "list", Tenant: tenant, List: q},
+		func(answered) bool { return false })
+	if together.Wait(); err != nil {
+		return page, err
+	}
+	more := page.Next != ""
+	for _, a := range answers {
+		page.Messages = append(page.Messages, a.List.Messages...)
+		more = more || a.List.Next != ""
+	}
+	slices.SortStableFunc(page.Messages, func(a, b http.Message) int { return cmp.Compare(a.ID, b.ID) })
+	for n := q.Limit; n < len(page.Messages); n++ { // an old id can be that of messages of two nodes
+		if page.Messages[n].ID != page.Messages[n-1].ID {
+			page.Messages, more = page.Messages[:n], true
+		}
+	}
+	if page.Next = ""; more && len(page.Messages) > 0 {
+		page.Next = page.Messages[len(page.Messages)-1].ID
+	}
+	slices.Sort(silent)
+	page.Unanswered = silent
+	return page, nil
 }
 
 // whole is a message of its parts.

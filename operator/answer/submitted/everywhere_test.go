@@ -103,6 +103,23 @@ func (d *desk) Cancel(_ context.Context, tenant string, what http.Cancel) (done 
 	return done, nil
 }
 
+func (d *desk) List(_ context.Context, tenant string, q http.MessageQuery) (page http.MessagePage, err error) {
+	if d.fails != nil {
+		return page, d.fails
+	}
+	for _, id := range slices.Sorted(maps.Keys(d.known)) {
+		switch {
+		case id <= q.After || tenant != "acme":
+		case len(page.Messages) == q.Limit:
+			page.Next = page.Messages[q.Limit-1].ID
+			return page, nil
+		default:
+			page.Messages = append(page.Messages, *d.known[id])
+		}
+	}
+	return page, nil
+}
+
 func (d *desk) Move(_ context.Context, tenant string, id envelope.ID, at time.Time) error {
 	m, err := d.look(tenant, id)
 	switch {
@@ -271,6 +288,58 @@ func TestCancelsReachAllNodes(t *testing.T) {
 	if _, err := e.Cancel(t.Context(), "acme", http.Cancel{IdempotencyKey: "order-18"}); !errors.As(err, new(http.Unanswered)) {
 		t.Error(err)
 	}
+}
+
+// TestListsOfAllNodes: each message is on one page, in the order of the ids, whatever the pages' size; also two with one
+// id. What a silent node has is missing, and it is named.
+func TestListsOfAllNodes(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		w := web{1: {known: map[envelope.ID]*http.Message{}}, 2: {known: map[envelope.ID]*http.Message{}}, 3: {}}
+		for id := envelope.ID(101); id < 120; id++ {
+			w[1+int(id)/4%2].known[id] = mail(id, "a=queued")
+		}
+		w[2].known[107] = mail(107, "b=queued")
+		w[1].known[107] = mail(107, "c=queued")
+		e := w.from(t)
+		for _, limit := range []int{1, 2, 3, 7, 19, 20, 100} {
+			var got []string
+			q := http.MessageQuery{Limit: limit}
+			for pages := 0; ; pages++ {
+				p, err := e.List(t.Context(), "acme", q)
+				if err != nil || len(p.Messages) > limit+1 || p.Unanswered != nil || pages > 20 {
+					t.Fatalf("limit %d: %+v, %v", limit, p, err)
+				}
+				for _, m := range p.Messages {
+					got = append(got, m.ID)
+				}
+				if p.Next == "" {
+					break
+				}
+				if q.After, err = envelope.ParseID(p.Next); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(time.Second)
+			}
+			if len(got) != 20 || !slices.IsSorted(got) {
+				t.Errorf("limit %d: %s", limit, got)
+			}
+		}
+		w[2].fails = errGone
+		if p, err := e.List(t.Context(), "acme", http.MessageQuery{Limit: 100}); err != nil || len(p.Messages) != len(w[1].known) || !slices.Equal(p.Unanswered, []int{2}) {
+			t.Errorf("%+v, %v", p, err)
+		}
+		w[1].fails = http.ErrTooMuch
+		if _, err := e.List(t.Context(), "acme", http.MessageQuery{Limit: 100}); !errors.Is(err, http.ErrTooMuch) {
+			t.Error(err)
+		}
+		if p, err := e.List(t.Context(), "other", http.MessageQuery{Limit: 100}); err == nil && len(p.Messages) > 0 {
+			t.Errorf("another tenant: %+v", p)
+		}
+		e.Nodes = strangers{}
+		if _, err := e.List(t.Context(), "acme", http.MessageQuery{Limit: 100}); !errors.Is(err, errNodes) {
+			t.Error(err)
+		}
+	})
 }
 
 // TestQuestionsAreBounded: an unknown id costs one round, a forwarded question none, and a tenant that asks for more than

@@ -177,19 +177,19 @@ func replyFor(r reply.Reply) *http.Reply {
 }
 
 // List returns a page of messages: those in the queue, and those that the log has.
-func (s *Submitted) List(ctx context.Context, tenant string, q http.MessageQuery) ([]http.Message, envelope.ID, error) {
+func (s *Submitted) List(ctx context.Context, tenant string, q http.MessageQuery) (page http.MessagePage, err error) {
 	search, err := s.begin(ctx, tenant)
 	if err != nil {
-		return nil, 0, err
+		return page, err
 	}
 	defer search.End()
 	waiting, err := s.waiting(search, tenant, q)
 	if err != nil {
-		return nil, 0, err
+		return page, err
 	}
 	left, err := s.look(search, logSearch{tenant: tenant, MessageQuery: q})
 	if err != nil {
-		return nil, 0, err
+		return page, err
 	}
 	ids := slices.Collect(maps.Keys(left))
 	for i := range waiting {
@@ -198,12 +198,12 @@ func (s *Submitted) List(ctx context.Context, tenant string, q http.MessageQuery
 		}
 	}
 	slices.Sort(ids)
-	next := envelope.ID(0)
 	if len(ids) > q.Limit {
 		ids = ids[:q.Limit]
-		next = ids[q.Limit-1]
+		page.Next = ids[q.Limit-1].String()
 	}
-	return s.page(ids, left, tenant, q.Recipient), next, nil
+	page.Messages = s.page(ids, left, tenant, q.Recipient)
+	return page, nil
 }
 
 // page puts messages together from what the queue and what the log has of them.

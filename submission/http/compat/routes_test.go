@@ -84,13 +84,13 @@ func (m *mail) Get(_ context.Context, tenant string, id envelope.ID) (http.Messa
 	}, nil
 }
 
-func (m *mail) List(_ context.Context, _ string, q http.MessageQuery) ([]http.Message, envelope.ID, error) {
+func (m *mail) List(_ context.Context, _ string, q http.MessageQuery) (page http.MessagePage, _ error) {
 	for _, c := range m.cancelled {
 		if c.Campaign == q.Campaign {
-			return []http.Message{{Status: http.Canceled}}, 0, nil
+			page.Messages = []http.Message{{Status: http.Canceled}}
 		}
 	}
-	return nil, 0, nil
+	return page, nil
 }
 
 func (m *mail) Cancel(_ context.Context, _ string, what http.Cancel) (http.Cancelled, error) {

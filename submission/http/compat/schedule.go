@@ -106,11 +106,14 @@ func sendGridStatus(c *http.Call) error {
 	if !isBatch(id) {
 		return http.Problemf(nethttp.StatusBadRequest, "invalid batch id")
 	}
-	messages, _, err := c.Messages().List(c.Context(), c.Identity.Tenant, http.MessageQuery{Campaign: id, Limit: 1})
+	page, err := c.Messages().List(c.Context(), c.Identity.Tenant, http.MessageQuery{Campaign: id, Limit: 1})
+	if err == nil && len(page.Messages) == 0 && len(page.Unanswered) > 0 {
+		err = http.Unanswered(page.Unanswered)
+	}
 	if err != nil {
 		return c.MessageTrouble(err)
 	}
-	if slices.ContainsFunc(messages, func(m http.Message) bool { return m.Status == http.Canceled }) {
+	if slices.ContainsFunc(page.Messages, func(m http.Message) bool { return m.Status == http.Canceled }) {
 		all = append(all, batchStatus{id, "cancel"})
 	}
 	return c.JSON(nethttp.StatusOK, all)
