@@ -5,7 +5,6 @@ import (
 
 	"example.org/mta/mta/admit"
 	"example.org/mta/mta/config"
-	"example.org/mta/mta/wiring"
 	"example.org/mta/operator/api"
 	"example.org/mta/operator/history"
 	"example.org/mta/submission/intake"
@@ -33,15 +32,6 @@ const syncLatency = 100 * time.Millisecond
 func admissionSettings(cfg *config.Config) admit.Settings {
 	a := &cfg.Admission
 	return admit.Settings{Mode: a.Mode, SyncLatency: syncLatency, MemoryLimit: int64(a.MemoryLimit)}
-}
-
-// limitsOf gives a tenant's limits to the book of quotas, by the configuration in force.
-func (r *mailIn) limitsOf(tenant string) (intake.QuotaLimits, bool) {
-	t := r.policy.Load().Config.Tenant(tenant)
-	if t == nil {
-		return intake.QuotaLimits{}, false
-	}
-	return wiring.Quota(t), true
 }
 
 // queuedOf gives what a tenant has in the queue to the book of quotas.

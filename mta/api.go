@@ -52,13 +52,13 @@ func (r *mailIn) joinedAPI(hc submissionhttp.Config, api string) submissionhttp.
 	}
 	hc.Suppressions, hc.Unsubscribes = submitted.Suppressions{Own: r.suppression, Searches: r.submitted.Searches},
 		&r.unsubscribes
-	hc.Keys, hc.Memory, hc.Limits, hc.TenantRates = apiKeys{r}, r.requests, r.limits, r.tenantRates
+	hc.Keys, hc.Memory, hc.Limits, hc.TenantRates = apiKeys{r}, r.requests, r.limits, r.tenants.Rates
 	hc.Refused, hc.Draining = r.intruders.Listener(api), r.life.Refuses
 	hc.Observer, hc.Open = r.meter, r.clients.Of("api "+api)
-	hc.Admission, hc.Tokens, hc.TierOf = r.admission, r.tokens, r.tierOf
+	hc.Admission, hc.Tokens, hc.TierOf = r.admission, r.tokens, r.tenants.Tier
 	hc.Mail.Intake = r.joinedIntake(hc.Mail.Intake, api)
 	hc.Mail.Templates, hc.Mail.Repeats = &r.templates, r.repeats
-	hc.Mail.MayUsePool = r.mayUsePool
+	hc.Mail.MayUsePool = r.tenants.MayUsePool
 	return hc
 }
 
@@ -72,23 +72,6 @@ func (r *mailIn) openTokens(cfg *config.Config, _ *undoer) error {
 	}
 	r.tokens = submissionhttp.NewTokens(secret)
 	return r.secrets.Join(name, r.tokens.Accept, secret)
-}
-
-// tierOf gives the tier of a tenant's mail, by the configuration in force.
-func (r *mailIn) tierOf(tenant string) uint8 {
-	if t := r.policy.Load().Config.Tenant(tenant); t != nil {
-		return uint8(t.Tier)
-	}
-	return config.DefaultTier
-}
-
-// tenantRates gives the limits of a tenant's requests, by the configuration in force.
-func (r *mailIn) tenantRates(tenant string) submissionhttp.Rates {
-	t := r.policy.Load().Config.Tenant(tenant)
-	if t == nil {
-		return submissionhttp.Rates{}
-	}
-	return wiring.TenantRates(t)
 }
 
 // forgetAPIs forgets the servers of blocks that the configuration has no more.

@@ -88,9 +88,7 @@ func (r *operators) reloadConsole(cfg *config.Config, logins *auth.Service) {
 	}
 	r.console.server.Set(consoleAccess(cfg))
 	r.console.users = cfg.Console.Users
-	if was := r.console.logins.Swap(logins); was != logins {
-		was.Close()
-	}
+	swap(&r.console.logins, logins)
 }
 
 // auditLogin writes a login at the console down, before it counts.

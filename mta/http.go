@@ -193,7 +193,7 @@ func (r *operators) collectors() []prometheus.Collector {
 		metrics.Of("kept", r.reports.folder.Stats),
 		metrics.Of("suppressed", r.suppression.Stats),
 		metrics.Of("feed", r.feeder.Stats),
-		metrics.Of("accounting", r.accountingStats),
+		metrics.Of("accounting", r.accounting.Stats),
 		metrics.By("alarms", r.alarms.States),
 		metrics.If("cluster", func() (membership.Status, bool) { return r.cluster.Status(), r.cluster != nil }),
 	)

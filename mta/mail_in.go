@@ -16,7 +16,6 @@ import (
 	"example.org/mta/dispatch"
 	"example.org/mta/dispatch/rules"
 	"example.org/mta/internal/certificates"
-	"example.org/mta/internal/dkim"
 	"example.org/mta/internal/dsn"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/httpclient"
@@ -47,6 +46,7 @@ import (
 type mailIn struct {
 	*mailOut
 
+	tenants      wiring.Tenants               // by the configuration in force
 	reports      reports                      // about the relay's own mail, that come in
 	admission    *admit.Gate                  // asked for what is submitted
 	servers      map[string]submissionServer  // by listener; New's, then guarded by reload
@@ -81,7 +81,8 @@ type mailIn struct {
 
 func openMailIn(cfg *config.Config, out *mailOut, undo *undoer) (*mailIn, error) {
 	r := &mailIn{
-		mailOut: out, servers: make(map[string]submissionServer), apis: make(map[string]apiServer),
+		mailOut: out, tenants: out.inForce,
+		servers: make(map[string]submissionServer), apis: make(map[string]apiServer),
 		incoming: intake.NewMemory(int64(cfg.Queue.IncomingMemory)),
 		requests: submissionhttp.NewMemory(requestMemory(cfg)),
 		limits:   submissionhttp.NewLimits(out.now), intruders: intake.NewIntruders(out.log, out.now),
@@ -91,7 +92,7 @@ func openMailIn(cfg *config.Config, out *mailOut, undo *undoer) (*mailIn, error)
 		Classes: r.classes,
 		Now:     r.now,
 	}
-	r.quotas, r.callouts = intake.NewQuotas(r.limitsOf, r.queuedOf, r.now), callout.New(hosts.Ask, r.now)
+	r.quotas, r.callouts = intake.NewQuotas(r.tenants.Quota, r.queuedOf, r.now), callout.New(hosts.Ask, r.now)
 	r.warmups = r.warmupAnswers()
 	r.queued = messages.Messages{
 		Policy: r.policy.Load, Now: r.now, Log: r.log, Queue: r.queue, Delivery: r.delivery, Dispatcher: r.dispatcher,
@@ -134,13 +135,6 @@ func (r *mailIn) openPuller(cfg *config.Config, undo *undoer) error {
 	r.puller = events.NewPuller(r.accounting, cfg.NodeID, r.submitted.Searches)
 	r.everywhere.Events = submitted.Events{Puller: r.puller}
 	undo.add(r.puller.Close)
-	return nil
-}
-
-func (r *mailIn) closePuller() error {
-	if r.puller != nil {
-		r.puller.Close()
-	}
 	return nil
 }
 
@@ -205,13 +199,13 @@ func (r *mailIn) joinedIntake(ic intake.Config, listener string) intake.Config {
 	ic.Store, ic.Batches, ic.Ready, ic.Events = r.store, r.store, r.store.Ready, r.events.Listener(listener)
 	ic.Admission = r.admission
 	to := &ic.Recipients
-	to.Verifier, to.AsksMailboxes, to.MissingMailbox, to.Suppressed = domainVerifier{r}, r.asksMailboxes,
+	to.Verifier, to.AsksMailboxes, to.MissingMailbox, to.Suppressed = domainVerifier{r}, r.tenants.AsksMailboxes,
 		r.missingMailbox, r.suppressed
 	ic.Quotas, ic.Unsubscribe = r.quotas, r.unsubscribeLink
-	ic.Foreign.MayUsePool = r.mayUsePool
-	ic.Unsignable = r.unsignable
+	ic.Foreign.MayUsePool = r.tenants.MayUsePool
+	ic.Unsignable = r.tenants.Unsignable
 	ic.Filtering = intake.Filtering{Filter: r.milters.Of(listener), Discard: r.discard}
-	ic.TenantOf, ic.TenantAt, ic.Ignored = r.tenantOf, r.tenantAt, &r.tenantsIgnored
+	ic.TenantOf, ic.TenantAt, ic.Ignored = r.tenants.Tenant, r.tenants.At, &r.tenantsIgnored
 	return ic
 }
 
@@ -298,11 +292,6 @@ func (r *mailIn) openTemplates(cfg *config.Config, _ *undoer) error {
 	return err
 }
 
-// asksMailboxes reports whether a domain block wants the recipients of a domain verified.
-func (r *mailIn) asksMailboxes(domain string) bool {
-	return r.policy.Load().Config.VerifiesMailboxes(domain)
-}
-
 // missingMailbox lets submission ask whether a recipient's mailbox exists.
 func (r *mailIn) missingMailbox(ctx context.Context, rcpt envelope.Address) (words string, missing bool) {
 	a := r.callouts.Check(ctx, rcpt)
@@ -321,19 +310,6 @@ func (v domainVerifier) Verify(ctx context.Context, domain string) *reply.Reply 
 	route := cmp.Or(v.r.rules.RouteOf(rules.Mail{Domain: domain}), domain)
 	if refused, known := v.r.router.Verify(ctx, route); known && refused != nil && refused.Permanent() {
 		return refused
-	}
-	return nil
-}
-
-// unsignable returns why a message must not be accepted: a dkim block would have to sign it, and can't, so that it
-// would wait until it expires.
-func (r *mailIn) unsignable(tenant string, header []byte) error {
-	cfg := r.policy.Load().Config
-	if !cfg.Signs(tenant) {
-		return nil
-	}
-	if authors, err := dkim.From(header); err != nil && config.Waits(cfg.DKIMFor(tenant, authors...)) {
-		return err
 	}
 	return nil
 }

@@ -196,7 +196,6 @@ func (r *Relay) Run(ctx context.Context) error {
 			failed <- fmt.Errorf("taking mail from the queue: %w", err)
 		}
 	})
-	running.Go(func() { r.rules.Run(dispatching) })
 	running.Go(func() {
 		r.alarms.Run(dispatching, alarm.Sight{
 			Queue: r.queue.Stats, Refusing: r.store.Refusing, Sources: r.sources.Names, Blocked: r.standing.Blocked,
@@ -206,7 +205,7 @@ func (r *Relay) Run(ctx context.Context) error {
 			Milters:      r.milters.Trouble,
 			Certificates: r.certificateTrouble,
 			Overload:     r.admission.Trouble, Checks: r.checks.Trouble, Flood: r.feeder.Flood, Damaged: r.data.Damaged,
-			Log:     r.accountingStats,
+			Log:     r.accounting.Stats,
 			Cluster: r.clusterTrouble,
 			Streams: func() (string, string, string) {
 				return alarm.OfStreams(r.streams, r.now())
@@ -223,22 +222,18 @@ func (r *Relay) Run(ctx context.Context) error {
 	if r.tls.Reports != nil {
 		running.Go(func() { r.tls.Reports.Run(dispatching) })
 	}
-	running.Go(func() { r.admission.Run(dispatching) })
-	running.Go(func() { r.sources.Run(dispatching) })
-	running.Go(func() { r.checks.Run(dispatching) })
-	running.Go(func() { r.pickup.Run(dispatching) })
-	running.Go(func() { r.data.Run(dispatching) })
+	for _, run := range []func(context.Context){r.rules.Run, r.admission.Run, r.sources.Run, r.checks.Run, r.pickup.Run,
+		r.data.Run, r.history.Run, r.warm.Run, r.tls.Policies.Run} {
+		running.Go(func() { run(dispatching) })
+	}
 	running.Go(func() { r.rates.Run(dispatching, r.now, r.tally) })
-	running.Go(func() { r.history.Run(dispatching) })
-	running.Go(func() { r.warm.Run(dispatching) })
-	running.Go(func() { r.tls.Policies.Run(dispatching) })
 	running.Go(func() { r.control.Serve(r.socket) })
 	r.cluster.Start()
 	r.mover.Start()
 	if r.console != nil {
 		running.Go(r.serveConsole)
 	}
-	r.startStreams()
+	r.streams.Start()
 	r.listeners.Serve()
 	r.life.Serving.Store(true)
 	if r.opts.Ready != nil {
@@ -293,13 +288,13 @@ func (r *Relay) shutdown(stopDispatching func(), running *sync.WaitGroup) error 
 		{"destination database", r.destinations.Close},
 		{"suppression list", r.suppression.Close},
 		{"what the cluster knows", r.known.Close},
-		{"users file", r.closeUsers},
-		{"API keys", r.closeKeys},
+		{"users file", func() error { r.logins.Load().Close(); return nil }},
+		{"API keys", func() error { r.keys.Load().Close(); return nil }},
 		{"records of outcomes", r.flushRecords}, // those of reports
 		{"queue", r.queue.Close},
-		{"events of tenants", r.closePuller},
+		{"events of tenants", func() error { r.puller.Close(); return nil }},
 		{"streams", r.closeStreams},
-		{"accounting log", r.closeAccounting},
+		{"accounting log", r.accounting.Close},
 		{"audit log", r.audit.Close},
 	} {
 		began := time.Now()

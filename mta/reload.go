@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"example.org/mta/bounce/returnpath"
@@ -182,7 +183,7 @@ func (r *operators) PreviewReload(context.Context) (api.Reload, error) {
 		return api.Reload{}, err
 	}
 	defer next.undo()
-	if err := r.checkStreams(cfg); err != nil {
+	if err := r.streams.Check(wiring.Streams(cfg, r.streamParts)); err != nil {
 		return api.Reload{}, err
 	}
 	pol := wiring.New(cfg)
@@ -228,22 +229,28 @@ func (r *operators) apply(before, pol *wiring.Policy, p prepared) {
 	}
 	r.admission.Set(admissionSettings(cfg))
 	r.milters.Set(wiring.Milters(cfg))
-	if r.accounting != nil {
-		r.accounting.SetLimits(wiring.Accounting(cfg))
-	}
+	r.accounting.SetLimits(wiring.Accounting(cfg))
 	p.listeners.Commit()
 	r.certs.Keep(cfg.Pairs())
-	r.swapKeys(p.keys)
+	swap(&r.keys, p.keys)
 	r.templates.current.Store(p.templates)
-	if was := r.logins.Swap(p.logins); was != nil && was != p.logins {
-		was.Close()
-	}
+	swap(&r.logins, p.logins)
 	r.reloadConsole(cfg, p.console)
 	r.forgetAPIs(cfg)
 	r.requests.Resize(requestMemory(cfg))
 	maps.DeleteFunc(r.servers, func(name string, _ submissionServer) bool {
 		return !slices.ContainsFunc(cfg.Listeners, func(l *config.Listener) bool { return l.Name == name })
 	})
+}
+
+// swap brings a part into force, and closes the one before.
+func swap[T any, P interface {
+	*T
+	Close()
+}](at *atomic.Pointer[T], next P) {
+	if was := P(at.Swap(next)); was != next {
+		was.Close()
+	}
 }
 
 // reloadRouting brings into force what can be refused: warm-ups and routes.

@@ -142,15 +142,8 @@ func (r *stores) openAccounting(cfg *config.Config, undo *undoer) error {
 		Unknown: &r.unknown,
 		Now:     r.now,
 	})
-	undo.add(func() { r.closeAccounting() })
+	undo.add(func() { r.accounting.Close() })
 	return nil
-}
-
-func (r *stores) accountingStats() accounting.Stats {
-	if r.accounting == nil {
-		return accounting.Stats{}
-	}
-	return r.accounting.Stats()
 }
 
 // completeReceptions writes the Receptions that a crash has taken along.
@@ -172,7 +165,7 @@ func (r *stores) completeReceptions(cfg *config.Config) {
 
 // recordsTrouble returns why accounting records are not written, "" when they are.
 func (r *stores) recordsTrouble() string {
-	s := r.accountingStats()
+	s := r.accounting.Stats()
 	if !s.Failing {
 		return ""
 	}
@@ -184,9 +177,6 @@ func (r *stores) recordsTrouble() string {
 // flushRecords waits for the outcomes that wait for their records. If those can't be written, that is reported
 // when the accounting log is closed.
 func (r *stores) flushRecords() error {
-	if r.accounting == nil {
-		return nil
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), flushPatience)
 	defer cancel()
 	_ = r.accounting.Flush(ctx)
@@ -195,13 +185,6 @@ func (r *stores) flushRecords() error {
 
 // flushPatience is longer than the accounting log holds up any outcome.
 const flushPatience = 10 * time.Second
-
-func (r *stores) closeAccounting() error {
-	if r.accounting == nil {
-		return nil
-	}
-	return r.accounting.Close()
-}
 
 // openWeights reads the weights of sources, and makes the policy by them.
 func (r *stores) openWeights(cfg *config.Config, _ *undoer) (err error) {
@@ -333,12 +316,8 @@ func (r *stores) openDestinations(cfg *config.Config, undo *undoer) error {
 func (r *stores) openWarmup(cfg *config.Config, undo *undoer) (err error) {
 	c := warming.Config{
 		Open: r.opts.openLedger, Copies: r.destinations.Values(destdb.WarmupCopies), Policy: r.policy.Load,
-		Records: func(rec *accounting.Record) {
-			if r.accounting != nil {
-				r.accounting.Add(rec)
-			}
-		},
-		Count: r.meter.Warmup, Now: r.now, Rand: r.opts.Rand(), Log: r.log,
+		Records: r.accounting.Add,
+		Count:   r.meter.Warmup, Now: r.now, Rand: r.opts.Rand(), Log: r.log,
 	}
 	if r.cluster != nil {
 		shared, err := wiring.SharedWarmups(cfg, r.cluster)

@@ -18,6 +18,9 @@ const (
 
 // openStreams opens the cursors of streams. They begin to send in Run.
 func (r *stores) openStreams(cfg *config.Config, undo *undoer) error {
+	r.streamParts = &wiring.StreamParts{
+		NodeID: cfg.NodeID, Agent: "mta/" + r.opts.Version, Now: r.now, Addresses: r.serverAddresses,
+	}
 	if r.accounting == nil {
 		return nil
 	}
@@ -28,9 +31,7 @@ func (r *stores) openStreams(cfg *config.Config, undo *undoer) error {
 	if err != nil {
 		return err
 	}
-	r.streams, r.streamParts = s, &wiring.StreamParts{
-		NodeID: cfg.NodeID, Agent: "mta/" + r.opts.Version, Now: r.now, Addresses: r.serverAddresses,
-	}
+	r.streams = s
 	undo.add(func() { r.closeStreams() })
 	if err := r.setStreams(cfg); err != nil {
 		return err
@@ -51,31 +52,10 @@ func (r *stores) neededByStreams() (accounting.Position, bool) {
 
 // setStreams brings the streams of a configuration into force.
 func (r *stores) setStreams(cfg *config.Config) error {
-	if r.streams == nil {
-		return nil
-	}
 	return r.streams.Set(wiring.Streams(cfg, r.streamParts))
 }
 
-// checkStreams returns the error with which setStreams would refuse a configuration.
-func (r *stores) checkStreams(cfg *config.Config) error {
-	if r.streams == nil {
-		return nil
-	}
-	return r.streams.Check(wiring.Streams(cfg, r.streamParts))
-}
-
-// startStreams begins to send events.
-func (r *stores) startStreams() {
-	if r.streams != nil {
-		r.streams.Start()
-	}
-}
-
 func (r *stores) closeStreams() error {
-	if r.streams == nil {
-		return nil
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), streamsEnd)
 	defer cancel()
 	return r.streams.Close(ctx)

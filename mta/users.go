@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/tls"
 	"fmt"
-	"net/netip"
 	"path/filepath"
 	"slices"
 
@@ -12,7 +11,6 @@ import (
 	"example.org/mta/mta/wiring"
 	"example.org/mta/submission"
 	"example.org/mta/submission/auth"
-	"example.org/mta/submission/intake"
 )
 
 // openUsers begins to check logins, when the configuration has a users file.
@@ -20,7 +18,7 @@ func (r *mailIn) openUsers(cfg *config.Config, undo *undoer) error {
 	logins, err := r.newLogins(cfg)
 	if err == nil {
 		r.logins.Store(logins)
-		undo.add(func() { r.closeUsers() })
+		undo.add(func() { r.logins.Load().Close() })
 	}
 	return err
 }
@@ -44,13 +42,6 @@ func (r *mailIn) newLogins(cfg *config.Config) (*auth.Service, error) {
 		Known: filepath.Join(cfg.DataDir, "known-networks.json"),
 		Now:   r.now, Log: r.log,
 	}), nil
-}
-
-func (r *mailIn) closeUsers() error {
-	if logins := r.logins.Load(); logins != nil {
-		logins.Close()
-	}
-	return nil
 }
 
 // loginSecret is what the salts of users that don't exist are made from. It outlives restarts, and is the same at all
@@ -84,18 +75,6 @@ func (r *mailIn) loginsOf(l *config.Listener, logins *auth.Service, sc *submissi
 	return nil
 }
 
-// tenantOf describes a tenant to submission, by the configuration in force.
-func (r *mailIn) tenantOf(name string) (intake.Tenant, bool) {
-	t := r.policy.Load().Config.Tenant(name)
-	if t == nil {
-		return intake.Tenant{}, false
-	}
-	return intake.Tenant{Tier: uint8(t.Tier), Senders: t.Senders}, true
-}
-
-// tenantAt gives the tenant of a client's network, by the configuration in force.
-func (r *mailIn) tenantAt(a netip.Addr) string { return r.policy.Load().Config.TenantAt(a) }
-
 // loginTrouble returns what an operator should look at, "" when there is nothing: of users, else of API keys.
 func (r *operators) loginTrouble() string {
 	if logins := r.logins.Load(); logins != nil {
@@ -114,18 +93,13 @@ func (r *operators) loginTrouble() string {
 	return ""
 }
 
-// mayUsePool reports whether a tenant's mail may name a pool, by the configuration in force.
-func (r *mailIn) mayUsePool(tenant, pool string) bool {
-	return r.policy.Load().Config.MayUse(tenant, pool)
-}
-
 // openKeys begins to check API keys, when the configuration has a keys file.
 func (r *mailIn) openKeys(cfg *config.Config, undo *undoer) (err error) {
 	if r.sharedKeys, err = wiring.APIKeys(cfg, r.known, r.now, r.log); err != nil {
 		return err
 	}
 	r.keys.Store(r.newKeys(cfg))
-	undo.add(func() { r.closeKeys() })
+	undo.add(func() { r.keys.Load().Close() })
 	return nil
 }
 
@@ -142,18 +116,4 @@ func (r *mailIn) newKeys(cfg *config.Config) *auth.Keys {
 		File: cfg.Keys.File, Use: cfg.KeysUsed(), Shared: r.sharedKeys, Now: r.now, Log: r.log,
 		Tenant: func(name string) bool { return r.policy.Load().Config.Tenant(name) != nil },
 	})
-}
-
-// swapKeys brings the keys of a new configuration into force.
-func (r *mailIn) swapKeys(next *auth.Keys) {
-	if was := r.keys.Swap(next); was != nil && was != next {
-		was.Close()
-	}
-}
-
-func (r *mailIn) closeKeys() error {
-	if book := r.keys.Load(); book != nil {
-		book.Close()
-	}
-	return nil
 }

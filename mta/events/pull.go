@@ -84,6 +84,9 @@ func NewPuller(log PullLog, node string, scans *fair.Turns) *Puller {
 
 // Close waits for the goroutine. Requests are to have ended before; those that come later are not woken.
 func (p *Puller) Close() {
+	if p == nil {
+		return
+	}
 	p.mu.Lock()
 	p.stop() // none begins any more
 	p.mu.Unlock()

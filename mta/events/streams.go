@@ -45,7 +45,7 @@ type Config struct {
 	Out    *slog.Logger     // nil: nowhere
 }
 
-// Streams are all streams of a relay.
+// Streams are all streams of a relay, nil without a log.
 //
 // Long-lived goroutines: one reads the log, one writes cursors, one for each stream. Close stops them and waits.
 type Streams struct {
@@ -108,6 +108,9 @@ func Open(cfg Config) (*Streams, error) {
 
 // Start begins to send. Streams that Set adds later begin at once.
 func (s *Streams) Start() {
+	if s == nil {
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.began = true
@@ -135,6 +138,9 @@ func (s *Streams) nearest() Position {
 // Set brings other settings into force: new streams begin, those that are gone end, and those that
 // changed go on from their cursors. After an error all is as before.
 func (s *Streams) Set(settings []Settings) error {
+	if s == nil {
+		return nil
+	}
 	s.mu.Lock()
 	begun, err := s.open(settings)
 	if err != nil {
@@ -176,6 +182,9 @@ func (s *Streams) Set(settings []Settings) error {
 
 // Check returns the error with which Set would refuse settings.
 func (s *Streams) Check(settings []Settings) error {
+	if s == nil {
+		return nil
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	begun, err := s.open(settings)
@@ -427,6 +436,9 @@ func (s *Streams) Needed() (oldest Position, ok bool) {
 
 // Close lets requests that are under way end, until ctx does, and writes the cursors.
 func (s *Streams) Close(ctx context.Context) error {
+	if s == nil {
+		return nil
+	}
 	s.stopSoft()
 	ended := make(chan struct{})
 	list := s.list()

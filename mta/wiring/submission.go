@@ -83,25 +83,12 @@ func patterns(fields []config.FieldPattern) (p intake.FieldPatterns) {
 	return p
 }
 
-// Quota makes the limits of a tenant's submissions.
-func Quota(t *config.Tenant) intake.QuotaLimits {
-	return intake.QuotaLimits{
-		Rate: rate(t.MaxSubmissionRate), Connections: t.MaxConnections,
-		Messages: int64(t.MaxQueuedMessages), Octets: int64(t.MaxQueuedBytes), Lower: t.OverQuota == "lower",
-	}
-}
-
 // WithoutLogin changes a listener's settings to those for programs on this machine, which may submit without a login.
 func WithoutLogin(sc submission.Config) submission.Config {
 	loopback := netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	sc.RelayFrom = []netip.Prefix{netip.PrefixFrom(loopback, loopback.BitLen())}
 	sc.ProxyFrom, sc.ImplicitTLS, sc.Mechanisms, sc.AuthRequired, sc.Timeouts.GreetDelay = nil, false, nil, false, 0
 	return sc
-}
-
-// TenantRates makes the limits of a tenant's requests by HTTP.
-func TenantRates(t *config.Tenant) http.Rates {
-	return rates(t.MaxRequestRate, t.MaxRecipientRate, t.MaxByteRate)
 }
 
 func rates(requests, recipients config.Rate, octets config.ByteRate) http.Rates {

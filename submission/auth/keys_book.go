@@ -105,7 +105,11 @@ func (b *Keys) taken(was, is *byKey) {
 }
 
 // Close writes the last uses.
-func (b *Keys) Close() { b.uses.soon.close() }
+func (b *Keys) Close() {
+	if b != nil {
+		b.uses.soon.close()
+	}
+}
 
 // fresh bounds the age of what is known of the keys file when a key is used: a stat for each request took 6 us,
 // more than all else about the key. A key that was added is good at once; one that was removed is refused after

@@ -103,6 +103,9 @@ func New(cfg Config) *Service {
 
 // Close writes what is still to be written.
 func (s *Service) Close() {
+	if s == nil {
+		return
+	}
 	s.renew.soon.close()
 	s.known.file.write.close()
 }

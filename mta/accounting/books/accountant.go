@@ -202,9 +202,6 @@ func (a *Accountant) Rejected(r intake.Rejection) {
 
 // Unsubscribed writes down that a recipient ended a subscription.
 func (a *Accountant) Unsubscribed(s *suppression.Subscription, session string) {
-	if a.Log == nil {
-		return
-	}
 	a.Log.Add(&accounting.Record{
 		Type: accounting.Unsubscribe, Recipient: s.Address, Session: session, Time: a.Now(),
 		Message: accounting.Message{Tenant: s.Tenant, Campaign: s.Campaign, Created: s.Sent},
@@ -363,9 +360,6 @@ func (a *Accountant) removal(it *queue.Item) {
 
 // Unreadable writes down that a message in the queue can't be read: not even its sender is known.
 func (a *Accountant) Unreadable(id envelope.ID, _ int, err error) {
-	if a.Log == nil {
-		return
-	}
 	rec := a.record(accounting.Damage, &envelope.Message{ID: id}, a.Now())
 	rec.Response = reply.Local(451, reply.Enhanced{4, 3, 0}, "queue",
 		"the envelope of the message was damaged on this relay's disk: %v", err)
