@@ -59,21 +59,6 @@ func signedWarnings(cfg *config.Config, table *auth.UserTable) (out []string) {
 	return out
 }
 
-// usersTenants lists the tenants of users.
-func usersTenants(cfg *config.Config) (names []string) {
-	if cfg.Users.File == "" {
-		return nil
-	}
-	table, err := auth.LoadUsers(cfg.Users.File)
-	if err != nil {
-		return nil // complained of elsewhere
-	}
-	for _, u := range table.Users() {
-		names = append(names, u.Tenant)
-	}
-	return names
-}
-
 // consoleWarnings returns what is wrong with the users file of the console. The relay starts all the same.
 func consoleWarnings(cfg *config.Config) []string {
 	if cfg.Console.Address == "" {
@@ -117,17 +102,29 @@ func keysWarnings(cfg *config.Config) (out []string) {
 	return out
 }
 
+// usersTenants lists the tenants of users.
+func usersTenants(cfg *config.Config) []string {
+	return tenantsIn(cfg.Users.File, auth.LoadUsers, (*auth.UserTable).Users,
+		func(u *auth.User) string { return u.Tenant })
+}
+
 // keysTenants lists the tenants of API keys.
-func keysTenants(cfg *config.Config) (names []string) {
-	if cfg.Keys.File == "" {
+func keysTenants(cfg *config.Config) []string {
+	return tenantsIn(cfg.Keys.File, auth.LoadKeys, (*auth.KeyTable).Keys, func(k *auth.Key) string { return k.Tenant })
+}
+
+// tenantsIn lists the tenants in a file. That it can't be read is complained of elsewhere.
+func tenantsIn[T, E any](file string, load func(string) (*T, error), all func(*T) []E, tenant func(E) string,
+) (names []string) {
+	if file == "" {
 		return nil
 	}
-	table, err := auth.LoadKeys(cfg.Keys.File)
+	table, err := load(file)
 	if err != nil {
-		return nil // complained of elsewhere
+		return nil
 	}
-	for _, k := range table.Keys() {
-		names = append(names, k.Tenant)
+	for _, e := range all(table) {
+		names = append(names, tenant(e))
 	}
 	return names
 }

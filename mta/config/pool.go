@@ -149,11 +149,7 @@ func (k checker) selectors() {
 				`write, for example, header = ["X-MTA-Engaged: yes"]; or tenant, tier, campaign or sender_domain`,
 				"%s selects no mail: it has no condition", s.Title())
 		}
-		for _, name := range s.Tenants {
-			if k.Tenant(name) == nil {
-				k.reference(&s.block, "tenant", "tenant", name, k.Names("tenant"))
-			}
-		}
+		k.names(&s.block, "tenant", "tenant", s.Tenants, k.Names("tenant"))
 		for _, d := range s.SenderDomains {
 			if a, err := envelope.ToASCII(d); err != nil || a != strings.ToLower(d) {
 				k.problem(&s.block, "sender_domain", "write the domain in A-label form, such as news.example.com",
@@ -228,11 +224,7 @@ func (k checker) pool(p *Pool) {
 				"tier_patience: replaces patience")
 		}
 	}
-	for _, name := range p.Shared {
-		if k.Source(name) == nil {
-			k.reference(&p.block, "shared", "source", name, k.Names("source"))
-		}
-	}
+	k.names(&p.block, "shared", "source", p.Shared, k.Names("source"))
 	for _, d := range p.Dedicated {
 		if k.Source(d.Name) == nil {
 			k.reference(&d.block, "dedicated", "source", d.Name, k.Names("source"))

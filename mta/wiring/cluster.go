@@ -10,7 +10,6 @@ import (
 
 	"example.org/mta/cluster/exchange"
 	"example.org/mta/cluster/membership"
-	"example.org/mta/cluster/parts"
 	"example.org/mta/cluster/postgres"
 	"example.org/mta/cluster/secrets"
 	"example.org/mta/delivery"
@@ -110,5 +109,5 @@ func Divider(m *membership.Membership) delivery.Divider {
 	if m == nil {
 		return nil
 	}
-	return parts.Parts(m.Node)
+	return Parts(m.Node)
 }

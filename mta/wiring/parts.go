@@ -1,6 +1,4 @@
-// Package parts has this relay's parts of a cluster's limits in the terms of delivery: connections, and events of a
-// rate. It is a delivery.Divider.
-package parts
+package wiring
 
 import (
 	"math"
@@ -11,7 +9,8 @@ import (
 	"example.org/mta/internal/gcra"
 )
 
-// Parts asks the node that it returns; while that is nil, this relay has no part of anything.
+// Parts has this relay's parts of a cluster's limits in the terms of delivery: connections, and events of a rate. It
+// asks the node that it returns; while that is nil, this relay has no part of anything.
 type Parts func() *node.Node
 
 // WantConnections declares a limit on connections, and how many this relay could use.

@@ -1,4 +1,4 @@
-package parts_test
+package wiring_test
 
 import (
 	"bytes"
@@ -19,7 +19,6 @@ import (
 	"example.org/mta/cluster/node"
 	"example.org/mta/cluster/once"
 	"example.org/mta/cluster/owner"
-	"example.org/mta/cluster/parts"
 	"example.org/mta/cluster/term"
 	"example.org/mta/delivery"
 	"example.org/mta/delivery/smtpclient"
@@ -29,6 +28,7 @@ import (
 	"example.org/mta/internal/gcra"
 	"example.org/mta/internal/route"
 	"example.org/mta/lab/sink"
+	"example.org/mta/mta/wiring"
 )
 
 // engine is a database that keeps shards in memory.
@@ -148,7 +148,7 @@ func begin(t *testing.T, n int, limit delivery.Scope) *relays {
 		db.Site("big").Allowed = 1000 // slow start is over
 		s := delivery.New(delivery.Config{DB: db, Dial: r.dial, Rand: rand.New(rand.NewPCG(2, uint64(i))), Log: log,
 			Source:  func(name string) (delivery.Source, bool) { return delivery.Source{Name: name, EHLO: "a.example"}, true },
-			Divider: parts.Parts(func() *node.Node { return one }),
+			Divider: wiring.Parts(func() *node.Node { return one }),
 			Limits: func(_ *route.Route, _, tenant string) delivery.Limits {
 				return delivery.Limits{MaxMode: smtpclient.LockStep, IdleTimeout: 5 * time.Second,
 					Divided: []delivery.NamedScope{{Name: "provider big", Scope: limit}}}
