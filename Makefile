@@ -17,7 +17,7 @@ RUNS  ?= 3
 # onoff runs one mode only, MTA_GRID_SEEDS=3 each cell with three seeds.
 GRID ?= full
 
-.PHONY: help version build man packages image image-check chart release demo test unit costs e2e e2e-install torture overload neighbours console pictures warmup-live warmup-days generate check bench measure warmup-grid microbench benchcmp scale soak good-traffic fuzz clean
+.PHONY: help version build man packages image image-check chart release demo test unit costs e2e e2e-install torture overload neighbours cluster console pictures warmup-live warmup-days generate check bench measure warmup-grid microbench benchcmp scale soak good-traffic fuzz clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -92,6 +92,9 @@ overload: ## three times of what a slow disk takes by SMTP and by HTTP, and a pa
 
 neighbours: ## what one tenant, client, host or stranger costs the others, a table, in six minutes; JSON=FILE has it as JSON
 	MTA_NEIGHBOURS=$${MTA_NEIGHBOURS:-8s} MTA_NEIGHBOURS_JSON='$(abspath $(JSON))' $(GO) test -count=1 -timeout 30m -run '^TestNeighbours$$' -v ./e2e
+
+cluster: e2e-install ## PostgreSQL with a standby and three relays: a limit that they share, and a queue that moves, in a minute
+	MTA_CLUSTER=1 $(GO) test -count=1 -timeout 10m -run '^TestAClusterShown$$' -v ./e2e
 
 console: ## each page of the console in Chromium, in each theme, empty, full and without the relay, in five minutes
 	MTA_CONSOLE=full $(GO) test -count=1 -timeout 30m -run '^TestConsoleInChromium$$' -v ./e2e

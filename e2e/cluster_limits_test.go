@@ -72,6 +72,12 @@ func (c *judged) Close() error {
 	return c.Conn.Close()
 }
 
+func (j *toll) connections() int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.open
+}
+
 // over is by how many messages a rate and its burst were exceeded at most, in any time.
 func (j *toll) over(perSecond, burst float64) (worst float64) {
 	j.mu.Lock()

@@ -1,0 +1,111 @@
+package e2e
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// TestAClusterShown is 'make cluster' at a tenth of its size: three relays that share a limit of a provider, and the
+// queue of one of them that moves to the others. With MTA_CLUSTER=1 it prints what one would look at.
+func TestAClusterShown(t *testing.T) {
+	t.Parallel()
+	each, rate, places := 60, 30, 3
+	say := t.Logf
+	if os.Getenv("MTA_CLUSTER") != "" {
+		each, rate, places = 600, 100, 7
+		say = func(format string, args ...any) { fmt.Printf(format+"\n", args...) }
+	}
+	const address = "127.31.12.1"
+	say("Starting PostgreSQL, its synchronous standby, and three relays ...")
+	relays, primary, standby, port := bigExample(t, address, fmt.Sprintf(`
+provider "big" {
+  mx               = ["mx.big.example"]
+  connection_limit = %d
+  max_message_rate = "%d/s"
+}
+`, places, rate))
+	host := newToll(t, net.JoinHostPort(address, port))
+	say("PostgreSQL: 127.0.0.1:%s, standby 127.0.0.1:%s. The relays:", primary.port, standby.port)
+	for i, r := range relays {
+		say("  node %d: SMTP at %s, MTA_CONFIG=%s", i+1, r.addr, r.config)
+	}
+	eventually(t, patience, func() error { // nodes read who is there every 5 s
+		if n := strings.Count(relays[0].mta(t, "cluster", "status", "--json"), `"incarnation"`); n != 3 {
+			return fmt.Errorf("%d nodes are known", n)
+		}
+		return nil
+	})
+	say("\n$ mta cluster status\n%s", relays[0].mta(t, "cluster", "status"))
+
+	submit := func(r *relay, name, head string) {
+		s, err := dialSession(r.addr)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer s.close()
+		for i := range each {
+			content := fmt.Sprintf("%sFrom: ann@client.example\r\nX-Mta-Test-Id: %s-%d\r\n\r\nhello\r\n", head, name, i)
+			if _, err := s.send("ann@client.example", []string{fmt.Sprintf("%s-%d@big.example", name, i)}, content); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	}
+	arrived := func() int { return int(host.record.Tally().Unique) }
+
+	say("%d messages at each node for a provider that takes %d a second and %d connections:\n", each, rate, places)
+	var clients sync.WaitGroup
+	for i, r := range relays {
+		clients.Go(func() { submit(r, fmt.Sprint("now-", i+1), "") })
+	}
+	before, seconds := 0, time.NewTicker(time.Second)
+	defer seconds.Stop()
+	for second := 1; before < 3*each; second++ {
+		<-seconds.C
+		n, open := arrived(), host.connections()
+		say("  %3d s  %4d  %d connections  %s", second, n-before, open, strings.Repeat("#", (n-before)/2))
+		if before = n; second > 300 {
+			t.Fatalf("%d of %d have come", n, 3*each)
+		}
+	}
+	clients.Wait()
+	// A message takes some time to the host, the more the busier this machine is.
+	if over := host.over(float64(rate), float64(rate)*1.5); over > 0 || host.most > places {
+		t.Errorf("%.0f messages were over the rate, and there were %d connections of %d", over, host.most, places)
+	}
+	say("Never more than %d connections.\n", host.most)
+
+	say("%d messages for later at node 1, which then has to go:\n", each)
+	submit(relays[0], "later", "X-Hold-For: 7200\r\n")
+	say("$ mta cluster drain 1        # at node 2\n%s", relays[1].mta(t, "cluster", "drain", "1"))
+	left := each
+	for i, r := range relays {
+		n := len(r.standings(t))
+		say("  node %d: %d queued", i+1, n)
+		if left -= n; i == 0 && n > 0 {
+			t.Errorf("node 1 has %d messages", n)
+		}
+	}
+	if left != 0 {
+		t.Errorf("%d messages are missing", left)
+	}
+	say("\n$ mta queue retry --cluster --all --scheduled --now\n%s",
+		relays[1].mta(t, "queue", "retry", "--cluster", "--all", "--scheduled", "--now"))
+	if err := allCome("messages", 4*each, arrived); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range relays {
+		r.drained(t, patience)
+	}
+	tally := host.record.Tally()
+	if tally.Unique != int64(4*each) || tally.Duplicates() > 0 {
+		t.Errorf("of %d messages came %+v", 4*each, tally)
+	}
+	say("%d messages were accepted, %d have arrived, %d twice.", 4*each, tally.Unique, tally.Duplicates())
+}
