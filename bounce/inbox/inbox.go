@@ -4,6 +4,7 @@
 //	address.go   RCPT: what the relay has at the address; a forged or expired token is refused there
 //	inbox.go     Take: what kind of report it is, and what follows
 //	subject.go   whom it is about, and how sure that is
+//	handed.go    reports about mail that another node of a cluster has sent
 //	record.go    what is written down of it
 //	feedback.go  the fields of a complaint, as JSON
 //	repeats.go   reports that came before
@@ -62,11 +63,13 @@ type Books interface {
 
 // Config is what an Inbox needs.
 type Config struct {
-	Hostname string                  // of this relay, which its own reports carry
-	Node     returnpath.Node         // of this relay: it knows nothing of messages that others sent
-	Keys     func() *returnpath.Keys // in force
-	Books    Books
-	Folder   *Folder
+	Hostname string          // of this relay, which its own reports carry
+	Node     returnpath.Node // of this relay: it knows nothing of messages that others sent
+	// Elsewhere has the node that sent a message take a report about it: see Handed. Nil: there are no other nodes.
+	Elsewhere func(context.Context, *Handed) (Outcome, error)
+	Keys      func() *returnpath.Keys // in force
+	Books     Books
+	Folder    *Folder
 	// Forward returns when content is in the queue for an address, from the null sender.
 	Forward func(ctx context.Context, to envelope.Address, content []byte) error
 	// Classify gives the class of a reply of a provider's host; "" is one without a name.
@@ -135,11 +138,15 @@ func (b *Inbox) Take(ctx context.Context, at *Addresses, forward envelope.Addres
 func (b *Inbox) take(ctx context.Context, at *Addresses, forward envelope.Address, m *Mail) error {
 	a := &arrival{Inbox: b, Mail: m, forward: forward}
 	a.locate(at)
-	a.result = report.Read(m.Content, report.Options{
-		Purpose:  a.purpose,
-		Classify: func(r *reply.Reply, _ string) bounce.Class { return b.cfg.Classify(r, "") },
-	})
+	a.read()
 	return a.settle(ctx)
+}
+
+func (a *arrival) read() {
+	a.result = report.Read(a.Content, report.Options{
+		Purpose:  a.purpose,
+		Classify: func(r *reply.Reply, _ string) bounce.Class { return a.cfg.Classify(r, "") },
+	})
 }
 
 // settle acts on the report, and counts what became of it.
@@ -161,6 +168,7 @@ type arrival struct {
 	*Inbox
 	*Mail
 	forward envelope.Address
+	handed  bool // by another node, which keeps what people have to look at
 	purpose report.Purpose
 	result  *report.Result
 	subject
@@ -185,14 +193,28 @@ func (a *arrival) locate(at *Addresses) {
 
 // act does what a report of its kind asks for.
 func (a *arrival) act(ctx context.Context) (Outcome, error) {
-	r := a.result
-	if r.Host != "" && strings.EqualFold(r.Host, a.cfg.Hostname) {
+	if a.own() {
 		return Own, nil
 	}
 	if err := a.find(ctx); err != nil {
 		return "", err
 	}
-	switch r.Kind {
+	if a.token != nil && a.message == nil && a.cfg.Elsewhere != nil && a.matters() {
+		if outcome, err := a.elsewhere(ctx); outcome != "" || err != nil {
+			return outcome, err
+		}
+	}
+	return a.follow(ctx)
+}
+
+// own reports whether this relay has written the report.
+func (a *arrival) own() bool {
+	return a.result.Host != "" && strings.EqualFold(a.result.Host, a.cfg.Hostname)
+}
+
+// follow does what a report asks for whose message was looked up.
+func (a *arrival) follow(ctx context.Context) (Outcome, error) {
+	switch r := a.result; r.Kind {
 	case report.Bounce:
 		return a.record(ctx, a.bounces())
 	case report.Complaint:
@@ -263,6 +285,9 @@ func (a *arrival) unsubscribe(ctx context.Context) (Outcome, error) {
 
 // keep hands what is not understood to people.
 func (a *arrival) keep(ctx context.Context) (Outcome, error) {
+	if a.handed {
+		return Kept, nil
+	}
 	if !a.whole() {
 		return "", ErrTooLarge
 	}

@@ -74,7 +74,7 @@ func (a *arrival) find(ctx context.Context) error {
 	}
 	switch {
 	case a.token != nil && a.token.Node != a.cfg.Node:
-		// Relays that share a secret make the same message ids: this one's message is another.
+		// Relays that share a secret can make the same message ids: this one's message is another.
 	case a.token != nil:
 		m, err := a.cfg.Books.Message(ctx, a.token.Message)
 		if err != nil {
