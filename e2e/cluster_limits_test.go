@@ -90,8 +90,8 @@ func (j *toll) over(perSecond, burst float64) (worst float64) {
 	return worst
 }
 
-// members are relays of one cluster, each with its certificate. WEB in their configuration is an address of each, KEYS an
-// empty keys file; env goes to their environment.
+// members are relays of one cluster, each with its certificate. WEB and INBOUND in their configuration are addresses of
+// each, KEYS an empty keys file; env goes to their environment.
 func members(t *testing.T, d []*database, dns, port, config string, n int, env ...string) (relays []*relay) {
 	t.Helper()
 	ca := filepath.Join(scratch(t), "ca")
@@ -102,12 +102,12 @@ func members(t *testing.T, d []*database, dns, port, config string, n int, env .
 	}
 	for i := range n {
 		runClient(t, "", binary, "cluster", "ca", "issue", ca, fmt.Sprint(i+1))
-		web, keys := freeAddress(t), filepath.Join(scratch(t), "keys")
+		web, inbound, keys := freeAddress(t), freeAddress(t), filepath.Join(scratch(t), "keys")
 		writeFile(t, keys, "")
 		if err := os.Chmod(keys, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		r := newRelay(t, dns, port, takingAll+strings.NewReplacer("WEB", web, "KEYS", keys).Replace(config)+fmt.Sprintf(`
+		r := newRelay(t, dns, port, takingAll+strings.NewReplacer("WEB", web, "INBOUND", inbound, "KEYS", keys).Replace(config)+fmt.Sprintf(`
 cluster {
   database    = env("MTA_CLUSTER_DATABASE")
   address     = %q
@@ -117,7 +117,7 @@ cluster {
   secrets_key = "%[2]s/secrets.key"
 }
 `, freeAddress(t), ca, i+1))
-		r.env, r.web = append([]string{"MTA_CLUSTER_DATABASE=" + dsn}, env...), web
+		r.env, r.web, r.inbound = append([]string{"MTA_CLUSTER_DATABASE=" + dsn}, env...), web, inbound
 		r.start(t)
 		relays = append(relays, r)
 	}

@@ -21,6 +21,7 @@ type relay struct {
 	config     string   // its file
 	nameServer string   // that it asks
 	web        string   // where it takes mail by HTTP, if it does
+	inbound    string   // where it takes reports, if it does
 	env        []string // NAME=value, besides this process's environment
 	*process
 }

@@ -10,6 +10,7 @@ import (
 	"example.org/mta/mta/accept"
 	"example.org/mta/mta/accounting/books"
 	"example.org/mta/mta/config"
+	"example.org/mta/mta/wiring"
 	"example.org/mta/submission"
 	"example.org/mta/submission/intake"
 )
@@ -40,12 +41,20 @@ func (r *mailIn) openInbound(cfg *config.Config, _ *undoer) error {
 	}
 	r.reports.folder = folder
 	r.reports.memory = intake.NewMemory(int64(cfg.Queue.IncomingMemory) / inboundMemoryPart)
-	r.reports.inbox = inbox.New(inbox.Config{
+	ic := inbox.Config{
 		Hostname: cfg.Hostname, Node: r.node, Keys: r.returnPaths.Load,
 		Books:  &books.Reports{Log: r.accounting, Unknown: &r.unknown, Feeder: r.feeder, End: r.unsubscribes.End},
 		Folder: folder, Forward: r.forwardInbound, Classify: r.classes.Of,
 		MaxHops: maxInboundHops, Log: r.log,
-	})
+	}
+	if r.cluster == nil {
+		r.reports.inbox = inbox.New(ic)
+		return nil
+	}
+	other := accept.NewElsewhere(r.node, r.now, r.log)
+	ic.Elsewhere = other.Hand
+	r.reports.inbox = inbox.New(ic)
+	other.Join(r.reports.inbox, wiring.Reports(r.cluster, other, r.log))
 	return nil
 }
 

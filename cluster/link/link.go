@@ -26,7 +26,7 @@ import (
 
 // newest and oldest are the versions of the protocol that this program speaks. A version of the program speaks that of
 // the one before, too.
-const newest, oldest = 3, 1
+const newest, oldest = 4, 1
 
 // Purpose is what a talk is opened for.
 type Purpose struct {
@@ -42,7 +42,7 @@ const (
 	mostGuests = 64 // handshakes at a time with those who dial
 	maxHello   = 4 << 10
 	maxWaiting = 1 << 10 // messages for a node: more than all asks, answers and nudges together
-	maxTalks   = 16      // that a node has opened, at a time: for clients, operators and mail, and some cut off
+	maxTalks   = 16      // that a node has opened, at a time: for clients, operators, reports, mail, and some cut off
 )
 
 // Config is a link's.

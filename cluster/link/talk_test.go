@@ -93,7 +93,7 @@ func TestATalkWithAnEarlierVersion(t *testing.T) {
 			}
 			conn := tls.Server(raw, old.settings())
 			var theirs hello
-			if err := decode(conn, maxHello, func() {}, &theirs); err != nil || theirs.Newest != 3 || theirs.Oldest != 1 {
+			if err := decode(conn, maxHello, func() {}, &theirs); err != nil || theirs.Newest != newest || theirs.Oldest != oldest {
 				t.Errorf("%+v, %v", theirs, err)
 			}
 			conn.Write(frame(`{"Newest":2,"Oldest":1}`))

@@ -1,5 +1,6 @@
 // Package accept is what submission knows of the parts behind it: the queue, which it logs when that refuses mail, the
-// inbox of reports about the relay's mail, and the list from which links to unsubscribe take effect.
+// inbox of reports about the relay's mail, or that of another node, and the list from which links to unsubscribe take
+// effect.
 package accept
 
 import (

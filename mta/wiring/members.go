@@ -12,7 +12,7 @@ import (
 	"example.org/mta/cluster/membership"
 )
 
-// Nodes are the nodes of a cluster. It implements api.Members, and submitted.Nodes.
+// Nodes are the nodes of a cluster. It implements api.Members, submitted.Nodes and accept.Nodes.
 type Nodes struct {
 	part *membership.Membership
 	ask  *asking.Asker
@@ -28,6 +28,13 @@ func Operators(m *membership.Membership, handler func(from int) http.Handler, lo
 func Clients(m *membership.Membership, handler http.Handler, log *slog.Logger) *Nodes {
 	return nodes(m, log, &asking.Asker{Most: 16 << 20, AtOnce: 4, Long: true,
 		Purpose: link.Purpose{Name: "answers for clients of other nodes", Since: 3}},
+		func(int) http.Handler { return handler })
+}
+
+// Reports has the nodes of a cluster take reports about their mail that came to another one, by a handler.
+func Reports(m *membership.Membership, handler http.Handler, log *slog.Logger) *Nodes {
+	return nodes(m, log, &asking.Asker{Most: 64 << 10, AtOnce: 4,
+		Purpose: link.Purpose{Name: "reports from other nodes", Since: 4}},
 		func(int) http.Handler { return handler })
 }
 

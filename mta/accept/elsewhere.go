@@ -1,0 +1,184 @@
+package accept
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"example.org/mta/bounce/inbox"
+	"example.org/mta/bounce/returnpath"
+	"example.org/mta/internal/faultlog"
+)
+
+// Nodes are the nodes of a cluster.
+type Nodes interface {
+	Self() int
+	// Others are the numbers of the other members; false while they are not known.
+	Others() ([]int, bool)
+	// Ask has another node answer a request, by its Elsewhere. The whole answer is in memory, and bounded.
+	Ask(ctx context.Context, node int, r *http.Request) (*http.Response, error)
+}
+
+// Elsewhere has the nodes of a cluster take reports about mail that they have sent, and that came to another one. It is
+// safe for concurrent use.
+type Elsewhere struct {
+	inbox *inbox.Inbox
+	node  returnpath.Node // that this node's tokens have
+	nodes Nodes
+	now   func() time.Time
+	fails *faultlog.Kind
+
+	mu  sync.Mutex // guards met
+	met map[int]met
+}
+
+// met is which tokens a node has made.
+type met struct {
+	node returnpath.Node
+	at   time.Time // when it has answered so
+}
+
+const (
+	// settling is how long a report that was handed over may take. The other node waits less: brought again, the
+	// report is a repeat. searching is how long it waits for all nodes.
+	settling, searching = 10 * time.Second, 20 * time.Second
+	// metFor is for how long a node that did not make a token isn't asked about others of that maker, unless the id of
+	// the message names it: another relay can have got its number.
+	metFor = time.Minute
+	// maxHanded bounds a report, in octets: JSON writes three of its content as four.
+	maxHanded = 1 << 20
+)
+
+// taken is the answer of a node.
+type taken struct {
+	Node    returnpath.Node // that its tokens have
+	Outcome inbox.Outcome   // "": it has no records of the message
+}
+
+// NewElsewhere joins an inbox to those of other nodes. node is what the tokens of this one have.
+func NewElsewhere(node returnpath.Node, now func() time.Time, log *slog.Logger) *Elsewhere {
+	return &Elsewhere{node: node, now: now, met: make(map[int]met),
+		fails: faultlog.New(log, now, slog.LevelWarn,
+			"reports about mail of other nodes are refused with 4xx, and come again",
+			"reports about mail of other nodes are no longer refused")}
+}
+
+// Join has reports taken by an inbox, and handed to nodes. It is called before the others.
+func (e *Elsewhere) Join(b *inbox.Inbox, nodes Nodes) { e.inbox, e.nodes = b, nodes }
+
+// Hand has the node that has records of a message take a report about it, and returns what became of it; "" when all
+// nodes have answered that they have none. While one does not answer that could have them it is an error: nothing is
+// lost then, since who brought the report brings it again.
+func (e *Elsewhere) Hand(ctx context.Context, h *inbox.Handed) (inbox.Outcome, error) {
+	outcome, err := e.hand(ctx, h)
+	switch {
+	case err == nil:
+		e.fails.Well()
+	case !errors.Is(ctx.Err(), context.Canceled): // else the client has gone
+		e.fails.Failed("", "message", h.Token.Message.String(), "error", err)
+	}
+	return outcome, err
+}
+
+func (e *Elsewhere) hand(ctx context.Context, h *inbox.Handed) (inbox.Outcome, error) {
+	others, known := e.nodes.Others()
+	home := h.Token.Message.Node()
+	switch {
+	case h.Token.Node == e.node && home == e.nodes.Self(): // its records are no longer kept
+		return "", nil
+	case !known:
+		return "", errors.New("the nodes of the cluster are not known yet, since its database has not been read")
+	}
+	ctx, cancel := context.WithTimeout(ctx, searching)
+	defer cancel()
+	body, err := json.Marshal(h)
+	if err != nil {
+		return "", err
+	}
+	var silent error
+	for _, node := range e.likely(others, home, h.Token.Node) {
+		answer, err := e.ask(ctx, node, body)
+		switch {
+		case err != nil:
+			silent = errors.Join(silent, fmt.Errorf("node %d: %w", node, err))
+		case answer.Outcome != "", answer.Node == h.Token.Node && node == home:
+			return answer.Outcome, nil
+		}
+	}
+	return "", silent
+}
+
+// likely are the nodes that can have made a token, the likeliest first: the one with whose number the message's id
+// ends, which is any number in ids of before a node joined, and those that have made such tokens.
+func (e *Elsewhere) likely(others []int, home int, maker returnpath.Node) []int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	rank := func(node int) int {
+		switch m, asked := e.met[node]; {
+		case node == home:
+			return 0
+		case asked && m.node == maker:
+			return 1
+		case !asked || e.now().Sub(m.at) >= metFor:
+			return 2
+		}
+		return 3
+	}
+	all := slices.DeleteFunc(slices.Clone(others), func(n int) bool { return rank(n) == 3 })
+	slices.SortStableFunc(all, func(a, b int) int { return rank(a) - rank(b) })
+	return all
+}
+
+// ask has a node take a report.
+func (e *Elsewhere) ask(ctx context.Context, node int, body []byte) (t taken, err error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://node/", bytes.NewReader(body))
+	if err != nil {
+		return t, err
+	}
+	answer, err := e.nodes.Ask(ctx, node, r)
+	if err != nil {
+		return t, err
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	switch {
+	case err != nil:
+		return t, err
+	case answer.StatusCode != http.StatusOK:
+		return t, fmt.Errorf("status %d: %s", answer.StatusCode, bytes.TrimSpace(text))
+	}
+	if err := json.Unmarshal(text, &t); err != nil {
+		return t, fmt.Errorf("its answer can't be read: %w", err)
+	}
+	e.mu.Lock()
+	e.met[node] = met{t.Node, e.now()}
+	e.mu.Unlock()
+	return t, nil
+}
+
+// ServeHTTP takes a report that another node hands over. It goes on when that has gone: what is half written down would
+// be written again.
+func (e *Elsewhere) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	var h inbox.Handed
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxHanded)).Decode(&h); err != nil {
+		http.Error(w, "the report can't be read", http.StatusBadRequest)
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), settling)
+	defer cancel()
+	outcome, err := e.inbox.TakeHanded(ctx, &h)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(taken{e.node, outcome})
+}
