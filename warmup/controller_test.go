@@ -965,3 +965,52 @@ func TestBegin(t *testing.T) {
 		}
 	}
 }
+
+// small is a store that can't answer much at a time, and none when it is down.
+type small struct {
+	warmup.Store
+	down   bool
+	claims int
+}
+
+func (s *small) Claim(ctx context.Context, owner string, ttl time.Duration, keys []warmup.Key, dst []warmup.Record) ([]warmup.Record, warmup.Instant, error) {
+	if s.claims++; s.down || len(keys) > 500 {
+		return dst, 0, warmup.ErrDown
+	}
+	return s.Store.Claim(ctx, owner, ttl, keys, dst)
+}
+
+// TestManyIPsTakeSeveralCalls: a node of thousands of addresses asks for some at a time, and a store that is down once.
+func TestManyIPsTakeSeveralCalls(t *testing.T) {
+	w := newWorld(t, 3600, 86_400)
+	st := &small{Store: w.store}
+	c := w.node("a", func(cfg *warmup.Config) { cfg.Store = st })
+	plans := make(map[string]*warmup.Plan)
+	for i := range 1200 {
+		plans[fmt.Sprintf("10.0.%d.%d", i/250, i%250)] = w.plan
+	}
+	if err := c.Assign(plans); err != nil {
+		t.Fatal(err)
+	}
+	ask := func() (sent int64) {
+		for ip := range plans {
+			n, _ := take(c, ip, "google", 1, false)
+			sent += n
+		}
+		return sent
+	}
+	st.down = true
+	ask()
+	if c.Step(t.Context()); st.claims != 1 {
+		t.Errorf("a store that is down was asked %d times", st.claims)
+	}
+	st.down = false
+	for range 5 {
+		w.pass(time.Second)
+		ask()
+		c.Step(t.Context())
+	}
+	if n := ask(); n != 1200 {
+		t.Errorf("%d of 1200 addresses have tokens", n)
+	}
+}

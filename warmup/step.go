@@ -11,21 +11,31 @@ import (
 )
 
 // Step does what is due: it answers what was asked, reports to the store what happened, and computes
-// each IP once a period. It returns how long the next one can wait. One Claim and one Write carry
-// all IPs; no lock that TakeAll needs is held meanwhile.
+// each IP once a period. It returns how long the next one can wait. One Claim and one Write carry up to mostRound IPs;
+// no lock that TakeAll needs is held meanwhile.
 func (c *Controller) Step(ctx context.Context) time.Duration {
 	c.stepping.Lock()
 	defer c.stepping.Unlock()
 	now := c.cfg.Now()
 	c.finishUnsure(ctx, now)
 	c.gather(now)
-	if len(c.round) > 0 {
-		c.work(ctx, now)
+	for rest, found := c.round, true; len(rest) > 0; {
+		n := min(len(rest), mostRound)
+		if found {
+			now = c.cfg.Now() // calls of a store elsewhere take their time
+			found = c.work(ctx, rest[:n], now)
+		} else {
+			c.abandon(rest[:n], now)
+		}
+		rest = rest[n:]
 	}
 	c.callTokens()
 	c.report()
 	return c.next(now)
 }
+
+// mostRound bounds the IPs of a call: a store that is a database has 3 s for each.
+const mostRound = 500
 
 // gather makes the round: the IPs that ask, and those whose time has come.
 func (c *Controller) gather(now time.Time) {
@@ -71,10 +81,10 @@ func (c *Controller) expect(then time.Time) {
 	}
 }
 
-// work locks, computes and writes the round.
-func (c *Controller) work(ctx context.Context, now time.Time) {
+// work locks, computes and writes a part of the round. It returns false if the store does not answer.
+func (c *Controller) work(ctx context.Context, round []*address, now time.Time) bool {
 	c.keys = c.keys[:0]
-	for _, a := range c.round {
+	for _, a := range round {
 		c.keys = append(c.keys, Key{a.ip, a.version})
 	}
 	var t Instant
@@ -82,22 +92,26 @@ func (c *Controller) work(ctx context.Context, now time.Time) {
 	c.records, t, err = c.cfg.Store.Claim(ctx, c.cfg.Node, lockTTL, c.keys, c.records[:0])
 	if err != nil {
 		c.lost(err)
-		for _, a := range c.round {
-			c.giveUp(a, now)
-		}
-		return
+		c.abandon(round, now)
+		return false
 	}
 	c.found()
 	c.clock.Store(&clock{now, t})
 	c.ready, c.changes, c.buf = c.ready[:0], c.changes[:0], c.buf[:0]
-	for i, a := range c.round {
+	for i, a := range round {
 		c.compute(a, &c.records[i], now, t)
 	}
-	if len(c.changes) == 0 {
-		return
+	if len(c.changes) > 0 {
+		c.written, err = c.cfg.Store.Write(ctx, c.changes, c.written[:0])
+		c.settle(ctx, err, now)
 	}
-	c.written, err = c.cfg.Store.Write(ctx, c.changes, c.written[:0])
-	c.settle(ctx, err, now)
+	return true
+}
+
+func (c *Controller) abandon(round []*address, now time.Time) {
+	for _, a := range round {
+		c.giveUp(a, now)
+	}
 }
 
 func (c *Controller) lost(err error) {
