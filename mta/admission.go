@@ -5,7 +5,6 @@ import (
 
 	"example.org/mta/mta/admit"
 	"example.org/mta/mta/config"
-	"example.org/mta/operator/api"
 	"example.org/mta/operator/history"
 	"example.org/mta/submission/intake"
 )
@@ -38,34 +37,4 @@ func admissionSettings(cfg *config.Config) admit.Settings {
 func (r *mailIn) queuedOf(tenant string) intake.QuotaUsage {
 	u := r.queue.Usage(tenant)
 	return intake.QuotaUsage{Messages: u.Messages, Octets: u.Octets}
-}
-
-// useOf puts what a tenant uses in the API's words.
-func (r *mailIn) useOf(t *config.Tenant) *api.TenantUse {
-	s, known := r.quotas.State(t.Name)
-	if !known { // a reload has just taken it away
-		return nil
-	}
-	u := &api.TenantUse{
-		Connections: s.Connections, MaxConnections: s.Limits.Connections,
-		QueuedMessages: s.Queued.Messages + s.Coming.Messages, MaxQueuedMessages: s.Limits.Messages,
-		QueuedBytes: s.Queued.Octets + s.Coming.Octets, MaxQueuedBytes: s.Limits.Octets,
-		OverQuota: t.OverQuota, Over: s.Now.Reason.String(), Refused: byReason(&s.Refused),
-		Lowered: byReason(&s.Lowered),
-	}
-	if !s.Limits.Rate.Unlimited() {
-		u.MaxSubmissionRate = s.Limits.Rate.String()
-	}
-	return u
-}
-
-// byReason leaves out what has not happened.
-func byReason(counts *[intake.QuotaReasons]int64) map[string]int64 {
-	m := make(map[string]int64)
-	for why, n := range counts {
-		if n > 0 {
-			m[intake.QuotaReason(why).String()] = n
-		}
-	}
-	return m
 }

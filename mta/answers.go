@@ -40,7 +40,7 @@ func (r *operators) answers() api.Config {
 		Moves: &r.moves,
 		Blocks: blocks.Blocks{
 			Config: r.inForce, Now: r.now, Delivery: r.delivery, Tally: r.tally, Rates: &r.rates,
-			Rules: r.rules, Warmups: r.warmups, Missing: r.sources.Missing, UseOf: r.useOf,
+			Rules: r.rules, Warmups: r.warmups, Missing: r.sources.Missing, Quotas: r.quotas,
 			Weights: r.weights, Queued: r.queue.CountTenants, Waits: r.queued.Waits,
 		},
 		Histories:       blocks.Histories{Figures: r.history},

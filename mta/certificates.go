@@ -52,19 +52,13 @@ func (r *mailIn) openACME(cfg *config.Config, undo *undoer) error {
 }
 
 func (r *mailIn) expiries() []certificates.Expiry {
-	all := r.certs.Expiries()
-	if r.acme != nil {
-		all = append(all, r.acme.Expiries()...)
-	}
-	return all
+	return append(r.certs.Expiries(), r.acme.Expiries()...)
 }
 
 // certificateTrouble returns which certificates end soon or have ended, and why ACME has none; "" for none.
 func (r *mailIn) certificateTrouble() string {
-	if r.acme != nil {
-		if failing := r.acme.Problem(); failing != "" {
-			return failing
-		}
+	if failing := r.acme.Problem(); failing != "" {
+		return failing
 	}
 	return wiring.Ending(r.policy.Load().Config, r.expiries(), r.now())
 }

@@ -213,17 +213,8 @@ func (r *Relay) Run(ctx context.Context) error {
 			Subjects: func() alarm.Subjects { return alarm.Mail(r.tally, r.delivery.BySource()) },
 		})
 	})
-	if r.acme != nil {
-		running.Go(func() { r.acme.Run(dispatching) })
-	}
-	if r.outages != nil {
-		running.Go(func() { r.outages.Run(dispatching) })
-	}
-	if r.tls.Reports != nil {
-		running.Go(func() { r.tls.Reports.Run(dispatching) })
-	}
 	for _, run := range []func(context.Context){r.rules.Run, r.admission.Run, r.sources.Run, r.checks.Run, r.pickup.Run,
-		r.data.Run, r.history.Run, r.warm.Run, r.tls.Policies.Run} {
+		r.data.Run, r.history.Run, r.warm.Run, r.tls.Policies.Run, r.tls.Reports.Run, r.outages.Run, r.acme.Run} {
 		running.Go(func() { run(dispatching) })
 	}
 	running.Go(func() { r.rates.Run(dispatching, r.now, r.tally) })

@@ -168,6 +168,9 @@ func (s *Store) recent(now time.Time) (all, failed int) {
 
 // Run notes what is to be shared, until ctx ends.
 func (s *Store) Run(ctx context.Context) {
+	if s == nil {
+		return
+	}
 	for {
 		select {
 		case <-ctx.Done():

@@ -60,7 +60,8 @@ type ACMEConfig struct {
 	Log       *slog.Logger
 }
 
-// ACME gets certificates from a CA and renews them (RFC 8555). What strangers ask for orders nothing.
+// ACME gets certificates from a CA and renews them (RFC 8555). What strangers ask for orders nothing. A nil ACME has no
+// certificates.
 //
 // Goroutines: Run's, one for each listener and name, and one that orders; they end with its context.
 type ACME struct {
@@ -125,6 +126,9 @@ func (a *ACME) of(name string) *autocert.Manager {
 
 // Run orders and renews certificates until ctx ends.
 func (a *ACME) Run(ctx context.Context) {
+	if a == nil {
+		return
+	}
 	var all sync.WaitGroup
 	if l := a.cfg.HTTP; l != nil {
 		all.Go(func() {
@@ -284,13 +288,16 @@ func (a *ACME) Get(hello *tls.ClientHelloInfo) *tls.Certificate {
 	return nil
 }
 
-// Any reports whether there is a certificate. It can be asked of nil, which has none.
+// Any reports whether there is a certificate.
 func (a *ACME) Any() bool {
 	return a != nil && a.Get(&tls.ClientHelloInfo{}) != nil
 }
 
 // Expiries lists the certificates that there are.
 func (a *ACME) Expiries() (all []Expiry) {
+	if a == nil {
+		return nil
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, name := range a.cfg.Names {
@@ -303,6 +310,9 @@ func (a *ACME) Expiries() (all []Expiry) {
 
 // Problem returns which certificates can't be had, "" when all can.
 func (a *ACME) Problem() string {
+	if a == nil {
+		return ""
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, name := range a.cfg.Names {

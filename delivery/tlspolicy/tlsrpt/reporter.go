@@ -167,6 +167,9 @@ func (r *Reporter) Days(domain, after string, limit int) (days []Day, next strin
 
 // Run saves what is counted and sends reports until ctx ends.
 func (r *Reporter) Run(ctx context.Context) {
+	if r == nil {
+		return
+	}
 	again := time.NewTicker(checkEvery)
 	defer again.Stop()
 	var sending sync.WaitGroup // web servers can take long, which keeps nothing from being saved

@@ -20,6 +20,7 @@ import (
 	"example.org/mta/operator/answer/waits"
 	"example.org/mta/operator/api"
 	"example.org/mta/queue"
+	"example.org/mta/submission/intake"
 )
 
 // Blocks answers about sources, providers, pools and tenants: as many as the configuration has. It implements
@@ -34,7 +35,7 @@ type Blocks struct {
 	Warmups  *Warmups
 	Missing  func(source string) bool // whether this machine lacks the source's address
 	Weights  *weights.Weights
-	UseOf    func(*config.Tenant) *api.TenantUse
+	Quotas   *intake.Quotas      // of tenants
 	Queued   func() queue.Counts // recipients in the queue, by tenant
 	Waits    *waits.Waits
 }
@@ -349,7 +350,7 @@ func (b Blocks) Tenants(_ context.Context, f api.TenantFilter) (l api.TenantList
 			Rates: rates[t.Name], WaitsFor: waiting[t.Name]}
 		tenant.Paused = b.Rules.First(api.Selection{Tenant: t.Name}, api.Selection{Pool: tenant.Pool})
 		if t.Name != "" { // other mail has its listener's
-			tenant.Tier, tenant.Use = &t.Tier, b.UseOf(t)
+			tenant.Tier, tenant.Use = &t.Tier, b.useOf(t)
 		}
 		idle := queued[t.Name] == 0
 		if f.BlockNamed(t.Name) && (f.Pool == "" || f.Pool == tenant.Pool) && !(f.Failing && !c.Failing()) &&
@@ -367,4 +368,34 @@ func TallyOf(c *tally.Tally) api.Tally {
 		Accepted: c.Accepted, Delivered: c.Delivered, Deferred: c.Deferred, Bounced: c.Bounced, Expired: c.Expired,
 		LastError: api.ReplyOf(c.Failure), ErrorAt: c.FailureAt,
 	}
+}
+
+// useOf puts what a tenant uses in the API's words.
+func (b Blocks) useOf(t *config.Tenant) *api.TenantUse {
+	s, known := b.Quotas.State(t.Name)
+	if !known { // a reload has just taken it away
+		return nil
+	}
+	u := &api.TenantUse{
+		Connections: s.Connections, MaxConnections: s.Limits.Connections,
+		QueuedMessages: s.Queued.Messages + s.Coming.Messages, MaxQueuedMessages: s.Limits.Messages,
+		QueuedBytes: s.Queued.Octets + s.Coming.Octets, MaxQueuedBytes: s.Limits.Octets,
+		OverQuota: t.OverQuota, Over: s.Now.Reason.String(), Refused: byReason(&s.Refused),
+		Lowered: byReason(&s.Lowered),
+	}
+	if !s.Limits.Rate.Unlimited() {
+		u.MaxSubmissionRate = s.Limits.Rate.String()
+	}
+	return u
+}
+
+// byReason leaves out what has not happened.
+func byReason(counts *[intake.QuotaReasons]int64) map[string]int64 {
+	m := make(map[string]int64)
+	for why, n := range counts {
+		if n > 0 {
+			m[intake.QuotaReason(why).String()] = n
+		}
+	}
+	return m
 }
