@@ -48,12 +48,14 @@ type Engine interface {
 	node.Engine
 	Join(context.Context, postgres.Member) error
 	View(context.Context) (postgres.View, error)
+	Forget(ctx context.Context, node uint16, dead bool) (bool, error)
 	Close()
 }
 
 // Config is a membership's.
 type Config struct {
 	Database postgres.Config
+	Name     string // the nodeid of this relay
 	Address  string // where this node listens, and where the others reach it
 	Pair     certificates.Pair
 	CA       string             // the file of the cluster's authority
@@ -101,6 +103,8 @@ type Membership struct {
 
 // kept is what package node keeps.
 type kept struct {
+	Node                 uint16
+	Name                 string
 	Incarnation, Process uint64
 	Memory               owner.Memory
 }
@@ -302,7 +306,8 @@ func (m *Membership) begin(row *postgres.Member) (err error) {
 			return err
 		}
 	}
-	n, err := node.New(node.Config{Node: m.number, Engine: m.cfg.writer, Term: Term, Path: m.cfg.Path,
+	n, err := node.New(node.Config{Node: m.number, Name: m.cfg.Name, Engine: m.cfg.writer, Term: Term,
+		Path:  m.cfg.Path,
 		Clock: m.cfg.clock, Boot: m.cfg.boot, Rand: rand.New(rand.NewPCG(m.cfg.life, uint64(m.number))),
 		Incarnation: m.incarnation, Send: m.link.Send,
 		Mail:    func(r once.Row) (string, time.Duration, bool) { return m.settled(r.Note) },

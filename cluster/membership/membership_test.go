@@ -24,6 +24,7 @@ import (
 	"example.org/mta/cluster/share"
 	"example.org/mta/cluster/term"
 	"example.org/mta/internal/bubble"
+	"example.org/mta/internal/smallfile"
 )
 
 // database is a simulated engine. It keeps the conditions of joined and forgotten in schema.sql.
@@ -110,6 +111,14 @@ func (d *database) Join(_ context.Context, m postgres.Member) (err error) {
 	return err
 }
 
+func (d *database) Forget(_ context.Context, n uint16, off bool) (bool, error) {
+	if !off && d.members[n].Ago < absent.Seconds() {
+		return false, errors.New("it answered")
+	}
+	d.forget(n)
+	return true, nil
+}
+
 func (d *database) forget(n uint16) {
 	d.set(func() {
 		m := d.members[n]
@@ -169,7 +178,7 @@ func (s *site) open(number uint16, dir string, life uint64) (*Membership, error)
 		s.Fatal(err)
 	}
 	began := time.Now()
-	return Open(Config{Address: fmt.Sprintf("10.0.0.%d:2571", number), Pair: p, CA: filepath.Join(s.dir, "ca", ca.Certificate),
+	return Open(Config{Name: dir, Address: fmt.Sprintf("10.0.0.%d:2571", number), Pair: p, CA: filepath.Join(s.dir, "ca", ca.Certificate),
 		Path: filepath.Join(s.dir, dir, "cluster"), Version: "1.0", Now: time.Now, Log: slog.New(slog.DiscardHandler),
 		writer: s.db, reader: s.db, boot: uint64(number), life: life, listener: silence{make(chan struct{})},
 		clock: func() time.Duration { return time.Hour + time.Since(began) },
@@ -473,6 +482,84 @@ func TestSettingsThatDiffer(t *testing.T) {
 		theirs(3, 7)
 		if part, _, _, _ := m.Trouble(); part != "" {
 			t.Errorf("when both have the same: %q", part)
+		}
+	})
+}
+
+// TestADeadNode: only the newest directory of a node of this cluster that does not answer is to be used, and then no
+// process with it takes part.
+func TestADeadNode(t *testing.T) {
+	within(t, func(s *site) {
+		dead := s.starts(1, "a", 1)
+		m := s.starts(2, "b", 2)
+		defer m.Close()
+		s.pass(10 * time.Second)
+		dead.Close()
+		path := filepath.Join(s.dir, "a", "cluster")
+		wants := func(words string, off bool) Dead {
+			t.Helper()
+			d, err := m.Dead(t.Context(), path, off)
+			if words == "" && err != nil || words != "" && (!errors.As(err, new(Refusal)) || !strings.Contains(err.Error(), words)) {
+				t.Errorf("the error is %v; want %q", err, words)
+			}
+			return d
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		write := func(text []byte, err error) {
+			t.Helper()
+			if err == nil {
+				err = os.WriteFile(path, text, 0o600)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		row := s.db.members[1]
+		set := func(change func(*postgres.Member)) {
+			r := row
+			change(&r)
+			s.db.set(func() { s.db.members[1] = r })
+		}
+		wants("node 1 at 10.0.0.1:2571 answered 0 s ago", false)
+		if d := wants("", true); d.Number != 1 || d.Name != "a" {
+			t.Errorf("it is %+v", d)
+		}
+		if err := m.Fence(t.Context(), wants("", true), false); err == nil {
+			t.Error("a node that answers is forgotten")
+		}
+		set(func(r *postgres.Member) { r.Ago = 21; r.Process++ })
+		wants("it is an old copy: node 1 has run with another one since", false)
+		set(func(r *postgres.Member) { r.Incarnation = 0 })
+		wants("the database has lost writes", true)
+		other := kept{Node: 1, Name: "a", Incarnation: 1}
+		other.Memory.Origin.System = 8
+		write(smallfile.Marshal(&other))
+		wants("from another cluster", true)
+		write(smallfile.Marshal(&kept{Incarnation: 1}))
+		wants("it does not name its node", true)
+		os.Remove(path)
+		wants("it has joined no cluster", true)
+		write(text[:len(text)/2], nil)
+		if _, err := m.Dead(t.Context(), path, true); err == nil || !strings.Contains(err.Error(), path) {
+			t.Errorf("a damaged file: %v", err)
+		}
+
+		write(text, nil)
+		set(func(r *postgres.Member) { r.Ago = 21 })
+		d := wants("", false)
+		if err := m.Fence(t.Context(), d, false); err != nil || !s.db.members[1].Forgotten || s.db.members[1].Incarnation != 2 {
+			t.Errorf("%v, and the row is %+v", err, s.db.members[1])
+		}
+		s.refused(1, "a", 3, "this node was forgotten")
+		s.pass(10 * time.Second)
+		anew := s.starts(1, "c", 4) // the number has another relay now, which is not forgotten
+		defer anew.Close()
+		s.pass(10 * time.Second)
+		if err := m.Fence(t.Context(), wants("", false), true); err != nil || s.db.members[1].Forgotten {
+			t.Errorf("%v, and the row is %+v", err, s.db.members[1])
 		}
 	})
 }

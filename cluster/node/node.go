@@ -42,6 +42,7 @@ type Engine interface {
 // Config is a node's.
 type Config struct {
 	Node   uint16
+	Name   string // the nodeid of this relay
 	Engine Engine
 	Term   term.Term
 	Path   string // of the file that Create has made; nobody else uses it while the data directory is locked
@@ -83,7 +84,7 @@ type Node struct {
 
 // New begins a process.
 func New(cfg Config) (*Node, error) {
-	s, err := begin(cfg.Path)
+	s, err := begin(cfg.Path, cfg.Node, cfg.Name)
 	if err != nil {
 		return nil, err
 	}

@@ -12,6 +12,8 @@ import (
 
 // state is what a node keeps on its disk.
 type state struct {
+	Node        uint16 // 0: an earlier program wrote it, or Create
+	Name        string // likewise: ""
 	Incarnation uint64
 	Process     uint64
 	Memory      owner.Memory
@@ -27,9 +29,9 @@ func Create(path string, incarnation uint64) error {
 
 func (s *state) write(path string) error { return smallfile.WriteObject(path, 0o600, s) }
 
-// begin reads the file for a new process and raises its number. Without the file nobody knows which numbers have been
-// used: the node joins again, under a later incarnation.
-func begin(path string) (s state, err error) {
+// begin reads the file for a new process and raises its number, and notes whose file it is. Without the file nobody
+// knows which numbers have been used: the node joins again, under a later incarnation.
+func begin(path string, node uint16, name string) (s state, err error) {
 	text, err := os.ReadFile(path)
 	if err == nil {
 		_, err = smallfile.Unmarshal(text, &s)
@@ -40,6 +42,7 @@ func begin(path string) (s state, err error) {
 	if err != nil {
 		return s, fmt.Errorf("what this node keeps of its cluster, %s: %w; the node must join again", path, err)
 	}
+	s.Node, s.Name = node, name
 	s.Process++
 	return s, s.write(path)
 }
