@@ -75,7 +75,7 @@ func (s *sweeper) run() time.Duration {
 	}
 	s.q.warnAgain()
 	s.q.AgeOn()
-	if s.q.NothingExpiresBefore().IsZero() {
+	if s.q.cfg.Leaving == nil && s.q.NothingExpiresBefore().IsZero() {
 		s.sweep(now)
 		s.expire(now)
 		s.endWaits(now)

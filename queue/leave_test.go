@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/reply"
 	"example.org/mta/queue/vfs/vfstest"
 )
 
@@ -195,6 +196,47 @@ func TestWhatHasExpiredIsWithheld(t *testing.T) {
 		time.Sleep(time.Hour)
 		if l := handedOut(); l == nil || l.Why != Expired || len(l.Recipients) != 2 {
 			t.Errorf("%+v is handed out when it stays", l)
+		}
+	})
+}
+
+// TestAllLeaves: from the queue of a process that has ended, what an operator has bounced and what has expired leaves, too.
+func TestAllLeaves(t *testing.T) {
+	inTime(t, func(t *testing.T) {
+		cfg := small(t, vfstest.Memory())
+		q := open(t, cfg)
+		m := message(3, "example.net")
+		m.Expires = time.Now().Add(time.Hour)
+		accept(t, q, m, "x")
+		next(t, q)
+		q.Defer(m.ID, []int{0, 1, 2}, time.Now().Add(30*time.Minute), Attempt{Reply: greylisted, Via: "source1"}, site("mx.example"))
+		if n, err := q.Change(Selector{Filter: Filter{Recipient: "r1@example.net"}}, Bounce, false); n != 1 || err != nil {
+			t.Fatal(n, err)
+		}
+		shut(t, q)
+		time.Sleep(2 * time.Hour)
+		given := reply.Local(554, reply.Enhanced{5, 7, 0}, "queue", "given up")
+		cfg.Leaving, cfg.MaxAge = &given, func() time.Duration { return time.Minute }
+		for range 2 { // also after another crash
+			q = open(t, cfg)
+			time.Sleep(time.Hour)
+			var all []*Exported
+			w, err := q.Leave(Selector{All: true}, func(envelope.ID) bool { return false }, func(x *Exported) error { all = append(all, x); return nil })
+			if err != nil || w != (Withheld{}) || len(all) != 1 || !slices.Equal(all[0].Recipients, []int{0, 1, 2}) {
+				t.Fatalf("%+v, %+v, %v", all, w, err)
+			}
+			for i, want := range []reply.Reply{greylisted, given, greylisted} {
+				if s := all[0].Standings[i]; s.Last.Reply.Text != want.Text || s.Attempts != 1 || !s.Due.IsZero() {
+					t.Errorf("recipient %d: %+v", i, s)
+				}
+			}
+			if i := q.Stats().Ending; i != 3 {
+				t.Errorf("%d are withheld", i)
+			}
+			if w, err := q.Withheld(m.ID, []int{1}); err != nil || w.Standings[0].Last.Reply.Text != given.Text {
+				t.Errorf("%+v, %v", w, err)
+			}
+			shut(t, q)
 		}
 	})
 }

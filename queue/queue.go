@@ -33,6 +33,7 @@ import (
 
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/fair"
+	"example.org/mta/internal/reply"
 	"example.org/mta/queue/schedule"
 	"example.org/mta/queue/store"
 	"example.org/mta/queue/vfs"
@@ -86,6 +87,9 @@ type Config struct {
 	// who takes it, see Park. It is called again and again, so a change takes effect at once. It must not
 	// call the queue. Nil: nothing expires.
 	MaxAge func() time.Duration
+	// Leaving is given for a queue that is open for its mail to leave: nobody calls Next, nothing expires, and
+	// recipients that an operator has bounced leave like others, with this as their last reply. May be nil.
+	Leaving *reply.Reply
 	// OnRemoved is called with the recipients that an operator's Remove or Transfer, or their sender's Cancel, takes
 	// out, with that in Asked: at once or, for leased ones, when they come back; and at Open for those that had not
 	// come back. They are handed out no more, but stay in the queue until recorded is called, soon and on any

@@ -224,6 +224,9 @@ func (l *loader) recipient(e schedule.Entry, names schedule.Names, rc *store.Rec
 		default:
 			e.SetAction(schedule.Remove)
 		}
+	case rc.Marks&store.MarkBounce != 0 && q.cfg.Leaving != nil:
+		state, e.Due = schedule.Due, l.now
+		q.rcpts.replies[recipientKey{e.ID, e.Rcpt}] = Attempt{Reply: *q.cfg.Leaving}
 	case rc.Marks&store.MarkBounce != 0:
 		state = schedule.Ending
 		e.SetAction(schedule.Bouncing)
