@@ -91,8 +91,8 @@ type Node struct {
 
 // Config is a mover's.
 type Config struct {
-	Node uint16
-	Name string // the nodeid of this relay
+	Node uint16 // whose mail it is: this one, or a dead one
+	Name string // the nodeid of the relay of that node
 	Path string // of the file that has what is on its way
 	Mail Mail
 	// Nodes returns the members of the cluster, this one included; none as long as they were not read.
@@ -138,8 +138,8 @@ type Mover struct {
 	status   Status
 	nodes    map[uint16]*peer
 	declined map[string]uint64 // nodes that have declined a message, by their bits
-	guests   map[uint16]*guest
-	end      func() // Start's
+	guests   map[uint16]*guest // by the node whose mail it is
+	end      func()            // Start's
 }
 
 // pending is a batch that may be at another node.

@@ -55,19 +55,21 @@ func TestAnAnswerHolds(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		mail := &slow{may: make(chan bool)}
 		m := newMover(t, mail, io.Discard)
+		from := uint16(2)
 		talk := func() net.Conn {
 			here, there := net.Pipe()
-			go m.Serve(t.Context(), 1, there)
+			from++ // of which one adopts the mail of the other
+			go m.Serve(t.Context(), from, there)
 			return here
 		}
 		text := func(w io.Writer) error { _, err := w.Write([]byte("first")); return err }
 		first, lost := talk(), make(chan error)
-		go func() { _, err := ask(first, request{verbTake, "one"}, time.Hour, text); lost <- err }()
+		go func() { _, err := ask(first, request{verbTake, "one", 1}, time.Hour, text); lost <- err }()
 		synctest.Wait()
 		second := talk()
 		answered := make(chan answer)
 		go func() {
-			a, err := ask(second, request{verbLook, "one"}, time.Hour, text)
+			a, err := ask(second, request{verbLook, "one", 1}, time.Hour, text)
 			if err != nil {
 				t.Error(err)
 			}
@@ -96,12 +98,14 @@ func TestBadTalks(t *testing.T) {
 		link.Write(&b, q)
 		return b.Bytes()
 	}
-	take := frame(request{verbTake, "one"})
+	take := frame(request{verbTake, "one", 1})
+	offer := frame(request{verbOffer, "one", 1})
 	chunk := func(head uint32, text string) string {
 		return string(binary.BigEndian.AppendUint32(take[:len(take):len(take)], head)) + text
 	}
 	for want, sent := range map[string]string{
-		"it asks for": string(frame(request{Verb: "lend"})),
+		"it asks for":                                   string(frame(request{Verb: "lend"})),
+		"it is about the mail of two nodes":             string(offer) + string(frame(request{Verb: verbOffer, Of: 3})),
 		"a chunk has 4294967294 octets (at most 65536)": chunk(1<<32-2, ""),
 		"the sender could not go on":                    chunk(broken, ""),
 		"unexpected EOF":                                chunk(10, "half"),
@@ -115,6 +119,13 @@ func TestBadTalks(t *testing.T) {
 			done := make(chan bool)
 			go func() { m.Serve(t.Context(), 1, there); there.Close(); close(done) }()
 			here.SetDeadline(time.Now().Add(time.Minute))
+			if rest, talks := strings.CutPrefix(sent, string(offer)); talks {
+				sent = rest
+				here.Write(offer)
+				if err := link.Read(here, new(answer)); err != nil {
+					t.Error(err)
+				}
+			}
 			here.Write([]byte(sent))
 			if want == "unexpected EOF" {
 				here.Close()

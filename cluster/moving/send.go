@@ -59,16 +59,7 @@ func (m *Mover) pass(ctx context.Context) (rests bool) {
 			return nil
 		})
 	}
-	c.all.Wait()
-	close(c.back)
-	for w := range c.back {
-		if w != nil {
-			w.conn.Close()
-		}
-	}
-	for _, w := range c.free {
-		w.conn.Close()
-	}
+	c.dismiss()
 	if err != nil && ctx.Err() == nil && !errors.Is(err, errNobody) && !errors.Is(err, context.Canceled) {
 		m.cfg.Log.Warn("moving mail to other nodes broke off", "error", err)
 	}
@@ -114,6 +105,23 @@ func (m *Mover) engage(ctx context.Context) *crew {
 	return c
 }
 
+// dismiss ends the talks, when what was sent was answered.
+func (c *crew) dismiss() {
+	c.all.Wait()
+	close(c.back)
+	for w := range c.back {
+		if w != nil {
+			w.conn.Close()
+		}
+	}
+	for _, w := range c.free {
+		w.conn.Close()
+	}
+}
+
+// Inform gives the keys to all nodes that take mail, before any of it moves.
+func (m *Mover) Inform(ctx context.Context) { m.engage(ctx).dismiss() }
+
 // begin opens a talk with a node, which has the keys then, but those of submissions that are still under way.
 func (m *Mover) begin(ctx context.Context, p *peer, n Node) (*worker, error) {
 	conn, err := m.cfg.Open(ctx, n.Number, Purpose)
@@ -123,9 +131,9 @@ func (m *Mover) begin(ctx context.Context, p *peer, n Node) (*worker, error) {
 	w := &worker{peer: p, node: n, conn: conn}
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
-	a, err := ask(conn, request{verbOffer, m.cfg.Name}, offered, nil)
+	a, err := ask(conn, request{verbOffer, m.cfg.Name, m.cfg.Node}, offered, nil)
 	if keys := m.cfg.Mail.Requested(); err == nil && a.Refused == "" && keys > p.keyed {
-		a, err = ask(conn, request{verbKeys, m.cfg.Name}, patience, m.cfg.Mail.Keys)
+		a, err = ask(conn, request{verbKeys, m.cfg.Name, m.cfg.Node}, patience, m.cfg.Mail.Keys)
 		if err == nil && a.Refused == "" {
 			p.keyed = keys
 		}
@@ -233,7 +241,7 @@ func (m *Mover) send(ctx context.Context, w *worker, b Batch) error {
 	defer m.idle(p)
 	stop := context.AfterFunc(ctx, func() { time.AfterFunc(goodbye, func() { w.conn.Close() }) })
 	defer stop()
-	a, err := ask(w.conn, request{verbTake, m.cfg.Name}, committed, b.Write)
+	a, err := ask(w.conn, request{verbTake, m.cfg.Name, m.cfg.Node}, committed, b.Write)
 	if err != nil {
 		return fmt.Errorf("it has not answered whether it has the last %d messages: %w", len(p.Parts), err)
 	}
@@ -344,7 +352,7 @@ func (m *Mover) lookAfter(ctx context.Context, p *pending, b Batch) ([]Taken, er
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
-	a, err := ask(conn, request{verbLook, p.Name}, committed, b.Write)
+	a, err := ask(conn, request{verbLook, p.Name, m.cfg.Node}, committed, b.Write)
 	if err == nil && a.Refused != "" {
 		err = errors.New(a.Refused)
 	}

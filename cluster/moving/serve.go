@@ -1,7 +1,9 @@
 package moving
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -10,24 +12,47 @@ import (
 	"example.org/mta/cluster/link"
 )
 
-// guest is a talk that another node has opened.
+// guest is a talk about the mail of a node. Another one may have opened it than the talk before: one that adopts the
+// mail of a dead node.
 type guest struct {
+	of    uint16 // that node; 0 before the first request
 	conn  net.Conn
 	ended chan struct{}
 }
 
-// Serve has a talk that another node has opened, about its mail.
-func (m *Mover) Serve(ctx context.Context, from uint16, conn net.Conn) {
-	me := &guest{conn, make(chan struct{})}
-	defer close(me.ended)
+// enter notes whose mail a talk is about. An earlier one about the same is over then, and what it took is durable.
+func (m *Mover) enter(me *guest, of uint16) error {
+	if me.of == of {
+		return nil
+	}
+	if me.of != 0 {
+		return errors.New("it is about the mail of two nodes")
+	}
 	m.mu.Lock()
-	before := m.guests[from]
-	m.guests[from] = me
+	me.of = of
+	before := m.guests[of]
+	m.guests[of] = me
 	m.mu.Unlock()
 	if before != nil {
 		before.conn.Close()
-		<-before.ended // what it takes is durable or refused before anything is answered here
+		<-before.ended
 	}
+	return nil
+}
+
+func (m *Mover) leaves(me *guest) {
+	m.mu.Lock()
+	if m.guests[me.of] == me {
+		delete(m.guests, me.of)
+	}
+	m.mu.Unlock()
+	close(me.ended)
+}
+
+// Serve has a talk that another node has opened, about its mail or that of a dead one.
+func (m *Mover) Serve(ctx context.Context, from uint16, conn net.Conn) {
+	me := &guest{conn: conn, ended: make(chan struct{})}
+	defer m.leaves(me)
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
 	for ctx.Err() == nil {
@@ -36,7 +61,11 @@ func (m *Mover) Serve(ctx context.Context, from uint16, conn net.Conn) {
 		if err := link.Read(conn, &q); err != nil {
 			return
 		}
-		a, err := m.answer(ctx, q, conn)
+		var a answer
+		err := m.enter(me, cmp.Or(q.Of, from))
+		if err == nil {
+			a, err = m.answer(ctx, q, conn)
+		}
 		if err != nil {
 			m.cfg.Log.Warn("mail of another node is not taken any more", "node", from, "error", err)
 			return

@@ -22,7 +22,8 @@ const (
 
 type request struct {
 	Verb string
-	Name string // the nodeid of the sender
+	Name string // the nodeid of the relay whose mail it is
+	Of   uint16 `json:",omitempty"` // the node whose mail it is; 0: the sender
 }
 
 type answer struct {
