@@ -304,6 +304,9 @@ func givenUp(by *api.Rule) reply.Reply {
 	return reply.Local(554, reply.Enhanced{5, 7, 0}, "queue", "%s", gaveUp+byRule(by))
 }
 
+// GivenUp is the reply for what an operator gave up by hand.
+func GivenUp() reply.Reply { return givenUp(nil) }
+
 func isGivenUp(r *reply.Reply) bool { return r.Local && strings.HasPrefix(r.Text, gaveUp) }
 
 func byRule(x *api.Rule) string {

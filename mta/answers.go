@@ -53,7 +53,7 @@ func (r *operators) answers() api.Config {
 			Behind: func(ctx context.Context) string { return r.known.Behind(ctx, "key") }},
 		Suppressions: kept.Suppressions{List: r.suppression, Feeder: r.feeder, Config: r.inForce, Now: r.now},
 		Bounces:      kept.Bounces{Unknown: &r.unknown, Started: r.life.Started},
-		Clusters:     r.clusters(), Members: r.members,
+		Clusters:     r.clusters(), Members: r.members, Adopters: r.adopter,
 		TLSReports: kept.TLSReports{Reporter: r.tls.Reports},
 		Inbound:    kept.Inbound{Folder: r.reports.folder},
 		Streams:    kept.Streams{Open: cmp.Or(r.streams, new(events.Streams))},

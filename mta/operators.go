@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"example.org/mta/cluster/moving"
+	"example.org/mta/mta/adopting"
 	"example.org/mta/mta/alarm"
 	"example.org/mta/mta/check"
 	"example.org/mta/mta/config"
@@ -27,6 +28,7 @@ type operators struct {
 	moves    messages.Moves
 	mover    *moving.Mover // nil without a cluster
 	members  api.Members   // likewise
+	adopter  *adopting.Adopter
 	checks   *check.Daily
 	standing *standing.Standing
 	rates    blocks.Rates
@@ -68,10 +70,14 @@ func (r *operators) openMover(cfg *config.Config, _ *undoer) (err error) {
 		return cmp.Or(why, state)
 	}
 	r.mover, err = wiring.Mover(cfg, r.cluster, messages.Moving{Moves: &r.moves}, refuses, r.life.Refuses, r.now, r.log)
+	ac := adopting.Config{InForce: r.inForce, Classes: r.classes, Version: r.opts.Version, Now: r.now, Log: r.log,
+		Streams: r.streamsOf}
 	if r.mover != nil {
+		ac.Cluster = wiring.Adopting{Membership: r.cluster, Own: r.mover, Now: r.now, Log: r.log}
 		r.members = wiring.Operators(r.cluster, func(from int) http.Handler { return r.control.FromNode(from) },
 			r.log)
 	}
+	r.adopter = adopting.New(ac)
 	return err
 }
 

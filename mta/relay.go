@@ -21,6 +21,7 @@
 //	warm-up     the controller; ended by Run
 //	cluster     the part in a cluster, when there is one: see package membership; ended by Run
 //	mover       moves mail to the other nodes: see package moving; ended by Run
+//	adopter     has the mail of a dead node move: see package adopting; ended by Run
 //	admission   computes twice a second what to refuse; ended by Run
 //	pickup      looks every few seconds what sendmail left in the maildrop; ended by Run
 //	alarms      looks at the queue once a minute, at its disk each second; ended by Run
@@ -263,6 +264,7 @@ func (r *Relay) shutdown(stopDispatching func(), running *sync.WaitGroup) error 
 		{"the dispatcher", func() error { r.dispatcher.Stop(); stopDispatching(); return nil }},
 		{"deliveries under way", func() error { return r.delivery.Drain(drained) }},
 		{"connections", func() error { r.delivery.Close(); return nil }},
+		{"the mail of a dead node", r.adopter.Close},
 		{"moves to other nodes", r.mover.Close},
 		{"the cluster", r.cluster.Close},
 		{"look-ups", func() error { r.router.Close(); return nil }},

@@ -18,9 +18,7 @@ const (
 
 // openStreams opens the cursors of streams. They begin to send in Run.
 func (r *stores) openStreams(cfg *config.Config, undo *undoer) error {
-	r.streamParts = &wiring.StreamParts{
-		NodeID: cfg.NodeID, Agent: "mta/" + r.opts.Version, Now: r.now, Addresses: r.serverAddresses,
-	}
+	r.streamParts = r.partsOf(cfg.NodeID)
 	if r.accounting == nil {
 		return nil
 	}
@@ -48,6 +46,15 @@ func (r *stores) neededByStreams() (accounting.Position, bool) {
 		return accounting.Position{}, false
 	}
 	return r.streams.Needed()
+}
+
+// streamsOf makes the streams of the configuration in force for the events of a relay.
+func (r *stores) streamsOf(nodeid string) []events.Settings {
+	return wiring.Streams(r.inForce(), r.partsOf(nodeid))
+}
+
+func (r *stores) partsOf(nodeid string) *wiring.StreamParts {
+	return &wiring.StreamParts{NodeID: nodeid, Agent: "mta/" + r.opts.Version, Now: r.now, Addresses: r.serverAddresses}
 }
 
 // setStreams brings the streams of a configuration into force.

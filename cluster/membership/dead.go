@@ -31,7 +31,11 @@ func (m *Membership) Dead(ctx context.Context, path string, off bool) (d Dead, e
 		return d, err
 	}
 	d = Dead{have.Node, have.Name, have.Incarnation}
-	return d, d.may(have, own, find(view, d.Number), off)
+	row := find(view, d.Number)
+	if d.Number == m.number && row != nil && row.Incarnation == have.Incarnation {
+		return d, Refusal("it is this relay's, or a copy of that")
+	}
+	return d, d.may(have, own, row, off)
 }
 
 // may returns why the directory is not to be used by its row, nil without one.
@@ -40,11 +44,11 @@ func (d Dead) may(have, own kept, row *postgres.Member, off bool) error {
 	system := have.Memory.Origin.System
 	switch {
 	case have.Incarnation == 0:
-		return refuse("it has joined no cluster: for the queue of a relay without one, start a relay on the directory, " +
-			"and 'mta queue export' and 'mta queue import'")
+		return refuse("it has joined no cluster: start a relay on it, and move its queue by 'mta queue export' and " +
+			"'mta queue import'")
 	case d.Number == 0 || d.Name == "":
-		return refuse("no relay of this version of mta has used it, and it does not name its node: start a relay on it " +
-			"with the certificate of that node, and 'mta cluster drain'")
+		return refuse("no relay of this version of mta has used it, and it does not name its node: start a relay on " +
+			"it with the certificate of that node, and 'mta cluster drain'")
 	case system != 0 && own.Memory.Origin.System != 0 && system != own.Memory.Origin.System:
 		return refuse("node %d has it from another cluster, whose database is another one", d.Number)
 	case row == nil || have.Incarnation < row.Incarnation: // it was forgotten

@@ -524,6 +524,9 @@ func TestADeadNode(t *testing.T) {
 			s.db.set(func() { s.db.members[1] = r })
 		}
 		wants("node 1 at 10.0.0.1:2571 answered 0 s ago", false)
+		if _, err := m.Dead(t.Context(), filepath.Join(s.dir, "b", "cluster"), true); err == nil || !strings.Contains(err.Error(), "it is this relay's") {
+			t.Errorf("its own directory: %v", err)
+		}
 		if d := wants("", true); d.Number != 1 || d.Name != "a" {
 			t.Errorf("it is %+v", d)
 		}

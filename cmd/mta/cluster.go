@@ -29,7 +29,7 @@ configuration and no running relay.`
 func newCluster(c *cli) *cobra.Command {
 	return group("cluster", "relays that are a cluster, their database and certificates", clusterHelp,
 		newClusterInit(c), newClusterCheck(c), newClusterStatus(c), newClusterDrain(c), newClusterUndrain(c),
-		newClusterForget(c), newClusterCA(c))
+		newClusterForget(c), newClusterAdopt(c), newClusterCA(c))
 }
 
 func newClusterStatus(c *cli) *cobra.Command {

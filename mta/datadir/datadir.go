@@ -127,6 +127,9 @@ func Open(cfg *config.Config, c Config) (*Dir, error) {
 	if err := NotRestoring(cfg); err != nil {
 		return nil, err
 	}
+	if err := notAdopted(cfg.DataDir); err != nil {
+		return nil, err
+	}
 	if err := onlyFiles(cfg.DataDir); err != nil {
 		return nil, err
 	}

@@ -61,6 +61,14 @@ func (s *Streams) List() []Status {
 	return list
 }
 
+// Known reports whether there is the cursor of a stream, configured or not.
+func (s *Streams) Known(name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, old := s.old[name]
+	return old || s.all[name] != nil
+}
+
 // Broken returns why cursors can't be written; "" when they can.
 func (s *Streams) Broken() string {
 	s.mu.Lock()

@@ -99,8 +99,9 @@ func Cluster(
 		return nil, nil
 	}
 	return membership.Open(membership.Config{
-		Database: postgres.Config{Database: string(k.Database), Replicated: k.Replicated}, Name: cfg.NodeID, Address: k.Address,
-		Pair: k.Pair(), CA: k.CA, Path: k.Path, Changes: c, Version: version, Now: now, Log: log,
+		Database: postgres.Config{Database: string(k.Database), Replicated: k.Replicated}, Name: cfg.NodeID,
+		Address: k.Address,
+		Pair:    k.Pair(), CA: k.CA, Path: k.Path, Changes: c, Version: version, Now: now, Log: log,
 	})
 }
 

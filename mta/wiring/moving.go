@@ -1,11 +1,16 @@
 package wiring
 
 import (
+	"context"
 	"log/slog"
+	"net"
+	"slices"
 	"time"
 
+	"example.org/mta/cluster/link"
 	"example.org/mta/cluster/membership"
 	"example.org/mta/cluster/moving"
+	"example.org/mta/cluster/postgres"
 	"example.org/mta/mta/config"
 )
 
@@ -18,9 +23,18 @@ func Mover(
 	if m == nil {
 		return nil, moving.Nothing(path)
 	}
-	mover, err := moving.Open(moving.Config{
-		Node: m.Status().Number, Name: cfg.NodeID, Path: path, Mail: mail, Refuses: refuses, Drains: drains,
-		May: func() bool { return m.Node() != nil }, Open: m.Talk, Now: now, Log: log,
+	c := moves(m, mail, now, log)
+	c.Node, c.Name, c.Path, c.Refuses, c.Drains = m.Status().Number, cfg.NodeID, path, refuses, drains
+	mover, err := moving.Open(c)
+	if err == nil {
+		m.OnTalk(moving.Purpose, mover.Serve)
+	}
+	return mover, err
+}
+
+func moves(m *membership.Membership, mail moving.Mail, now func() time.Time, log *slog.Logger) moving.Config {
+	return moving.Config{
+		Mail: mail, May: func() bool { return m.Node() != nil }, Open: m.Talk, Now: now, Log: log,
 		Nodes: func() (all []moving.Node) {
 			for _, row := range m.Status().Members {
 				all = append(all, moving.Node{Number: row.Number, Forgotten: row.Forgotten,
@@ -28,9 +42,45 @@ func Mover(
 			}
 			return all
 		},
-	})
-	if err == nil {
-		m.OnTalk(moving.Purpose, mover.Serve)
 	}
-	return mover, err
+}
+
+// Adopting is this relay's part in a cluster as package adopting asks it.
+type Adopting struct {
+	*membership.Membership
+	Own *moving.Mover // takes what comes to this relay
+	Now func() time.Time
+	Log *slog.Logger
+}
+
+// Takes reports whether this relay takes part.
+func (d Adopting) Takes() bool { return d.Node() != nil }
+
+// Number is that of this node.
+func (d Adopting) Number() uint16 { return d.Status().Number }
+
+// Gone reports whether a node is no member any more.
+func (d Adopting) Gone(node uint16) bool {
+	return !slices.ContainsFunc(d.Status().Members, func(m postgres.Member) bool {
+		return m.Number == node && !m.Forgotten
+	})
+}
+
+// Mover makes what moves the mail of a dead node to all others. cfg is of its data directory.
+func (d Adopting) Mover(node uint16, cfg *config.Config, mail moving.Mail) (*moving.Mover, error) {
+	c := moves(d.Membership, mail, d.Now, d.Log)
+	c.Node = node
+	c.Name, c.Path, c.Drains = cfg.NodeID, cfg.Cluster.Path+"-moving", func() bool { return true }
+	c.Open = func(ctx context.Context, node uint16, purpose link.Purpose) (net.Conn, error) {
+		if !d.Membership.Own(node) {
+			return d.Talk(ctx, node, purpose)
+		}
+		here, there := net.Pipe()
+		go func() { // ended by the mover, which closes the other end
+			defer there.Close()
+			d.Own.Serve(context.WithoutCancel(ctx), node, there)
+		}()
+		return here, nil
+	}
+	return moving.Open(c)
 }

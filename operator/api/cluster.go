@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"path/filepath"
 	"time"
 )
 
@@ -63,6 +64,41 @@ type MovingNode struct {
 	LeftOut    string `json:"left_out,omitempty"` // why it takes no mail now; absent: it does
 }
 
+// Adopt has a dead node's mail move to the living nodes, from its data directory.
+type Adopt struct {
+	Dir  string `json:"dir"`            // the directory, in full, as this node sees it
+	Dead bool   `json:"dead,omitempty"` // the machine of that node is off, although the node may have just answered
+	Intent
+}
+
+// Check implements api.Checked.
+func (a *Adopt) Check() error {
+	if !filepath.IsAbs(a.Dir) {
+		return Invalid("give it from / on", "%.200q is not a directory in full", a.Dir)
+	}
+	return nil
+}
+
+// Adopted is the beginning of that. Count is the recipients in the queue of the dead node.
+type Adopted struct {
+	Effect
+	// with dry_run: the recipients by the state in which a start of that relay would find them
+	States   map[string]int `json:"states,omitempty"`
+	Adoption Adoption       `json:"adoption"`
+}
+
+// Adoption is how far the mail of a dead node has moved.
+type Adoption struct {
+	Dir     string    `json:"dir"`              // its data directory
+	NodeID  string    `json:"nodeid"`           // of its relay
+	Running bool      `json:"running"`          // it goes on; otherwise the directory is closed
+	Ended   time.Time `json:"ended,omitzero"`   // when nothing was left; absent: something is
+	Moving  Moving    `json:"moving"`           // its mail; left_out and rests are as of a drain
+	Events  int64     `json:"events"`           // of its log that streams have yet to send, about
+	Failed  string    `json:"failed,omitempty"` // why events are left
+	Letters int       `json:"letters"`          // of sendmail in its maildrop, which stay there
+}
+
 // Clusters is what the server asks of the relay about its cluster.
 type Clusters interface {
 	Cluster(context.Context) (Cluster, error)
@@ -70,4 +106,12 @@ type Clusters interface {
 	DrainNode(context.Context, Intent) (DrainedNode, error)
 	UndrainNode(context.Context, Intent) (DrainedNode, error)
 	Moving(context.Context) (Moving, error)
+}
+
+// Adopters is what the server asks of the relay about the mail of dead nodes.
+type Adopters interface {
+	// Adopt begins to move the mail of a dead node, or goes on with that.
+	Adopt(context.Context, Adopt) (Adopted, error)
+	// Adoption returns how far the latest one is.
+	Adoption(context.Context) (Adoption, error)
 }

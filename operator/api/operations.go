@@ -177,6 +177,10 @@ var (
 		"take new mail again, and keep the queue", with(Clusters.UndrainNode))
 	OpMoving = reads("moving", "/v1/cluster/moving", "how far the queue has moved to the other nodes",
 		alone(Clusters.Moving))
+	OpAdopt = admins(changes("adopt", "/v1/cluster/adopt", "cluster adopt",
+		"move the mail of a dead node to the living ones, from its data directory", with(Adopters.Adopt)))
+	OpAdoption = reads("adoption", "/v1/cluster/adoption", "how far the mail of a dead node has moved",
+		alone(Adopters.Adoption))
 	OpInbound = reads("inbound", "/v1/inbound",
 		"mail for the relay itself that it did not understand and keeps, the newest first",
 		with(Inbound.Inbound))

@@ -88,6 +88,7 @@ type Config struct {
 	Moves           Moves
 	OpenConnections OpenConnections
 	Clusters        Clusters
+	Adopters        Adopters
 	Members         Members // nil: requests for other nodes are refused
 	// Audit is where actions of operators are written down. nil: nowhere, for tests.
 	Audit Audit

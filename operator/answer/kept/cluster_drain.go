@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 
+	"example.org/mta/cluster/moving"
 	"example.org/mta/operator/api"
 )
 
@@ -51,9 +52,14 @@ var errAlone = &api.Error{Status: http.StatusConflict,
 	Hint:    "'mta drain' has it take no new mail, and deliver what it has"}
 
 func (c Cluster) moving() api.Moving {
-	s := c.Mover.Status()
-	out := api.Moving{Node: int(c.Part.Status().Number), On: s.On, Since: s.Since, Messages: s.Messages,
-		Recipients: s.Recipients, Left: c.Queued(), Busy: s.Busy, Waiting: s.Waiting, Declined: s.Declined,
+	return Moving(int(c.Part.Status().Number), c.Mover, c.Queued())
+}
+
+// Moving puts into words how far a mover has moved the mail of a node, of which recipients are left.
+func Moving(node int, m *moving.Mover, left int64) api.Moving {
+	s := m.Status()
+	out := api.Moving{Node: node, On: s.On, Since: s.Since, Messages: s.Messages,
+		Recipients: s.Recipients, Left: left, Busy: s.Busy, Waiting: s.Waiting, Declined: s.Declined,
 		Rests: s.Rests, To: make([]api.MovingNode, len(s.Nodes))}
 	for i, n := range s.Nodes {
 		out.To[i] = api.MovingNode{Node: int(n.Node), Messages: n.Messages, Recipients: n.Recipients, LeftOut: n.Why}

@@ -1,0 +1,260 @@
+// Package adopting has the mail of a dead node move to the living ones, from the data directory that the node has left:
+// the queue by package moving, as in a drain, and what streams have yet to send of its accounting log.
+//
+// The order is what makes it safe. The lock of the queue keeps all processes away from the directory. All nodes get the
+// keys of clients' requests, since those in the engine end with the node. The node is forgotten: a process with a copy
+// of the directory takes no part. The directory is marked, so that no relay starts on it. Only then mail moves.
+// Whatever ends in between, the next call goes on from there: all that is known of an adoption is in the directory.
+package adopting
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"example.org/mta/bounce"
+	"example.org/mta/cluster/membership"
+	"example.org/mta/cluster/moving"
+	"example.org/mta/internal/format"
+	"example.org/mta/mta/config"
+	"example.org/mta/mta/datadir"
+	"example.org/mta/mta/events"
+	"example.org/mta/operator/api"
+	"example.org/mta/queue/store"
+	"example.org/mta/queue/vfs"
+	"example.org/mta/submission/maildrop"
+)
+
+// Cluster is what is asked of this relay's part in the cluster.
+type Cluster interface {
+	Takes() bool
+	Number() uint16
+	// Dead and Fence are those of membership.Membership.
+	Dead(ctx context.Context, path string, off bool) (membership.Dead, error)
+	Fence(ctx context.Context, d membership.Dead, off bool) error
+	// Gone reports whether a node is no member any more.
+	Gone(node uint16) bool
+	// Mover makes what moves the mail of a dead node, of whose directory cfg is.
+	Mover(node uint16, cfg *config.Config, mail moving.Mail) (*moving.Mover, error)
+}
+
+// Config is an Adopter's.
+type Config struct {
+	Cluster Cluster                               // nil without one
+	InForce func() *config.Config                 // of this relay
+	Streams func(nodeid string) []events.Settings // those of this relay, for events of another one
+	Classes *bounce.Classifier
+	Version string
+	Now     func() time.Time
+	Log     *slog.Logger
+}
+
+// Adopter adopts the mail of one dead node at a time; it implements api.Adopters. It is safe for concurrent use.
+//
+// Goroutines: one while an adoption goes on, and those of its parts; they end with Close.
+type Adopter struct {
+	cfg  Config
+	ctx  context.Context // ends with Close
+	stop func()
+
+	beginning sync.Mutex // held by Adopt
+
+	mu     sync.Mutex // guards what follows
+	latest *adoption  // nil before the first
+}
+
+// New makes an Adopter.
+func New(cfg Config) *Adopter {
+	a := &Adopter{cfg: cfg}
+	a.ctx, a.stop = context.WithCancel(context.Background())
+	return a
+}
+
+// Close ends an adoption that goes on, as far as it is.
+func (a *Adopter) Close() error {
+	a.stop()
+	a.beginning.Lock()
+	defer a.beginning.Unlock()
+	if latest := a.newest(); latest != nil {
+		latest.cancel()
+		<-latest.over
+	}
+	return nil
+}
+
+func (a *Adopter) newest() *adoption {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.latest
+}
+
+func conflict(hint, format string, args ...any) error {
+	return &api.Error{Status: http.StatusConflict, Message: fmt.Sprintf(format, args...), Hint: hint}
+}
+
+// Adoption implements api.Adopters.
+func (a *Adopter) Adoption(context.Context) (api.Adoption, error) {
+	latest := a.newest()
+	if latest == nil {
+		return api.Adoption{}, api.NotFound("begin with 'mta cluster adopt DIR'",
+			"this relay has adopted no mail since it was started")
+	}
+	return latest.status(), nil
+}
+
+// Adopt implements api.Adopters.
+func (a *Adopter) Adopt(ctx context.Context, c api.Adopt) (done api.Adopted, err error) {
+	switch {
+	case a.cfg.Cluster == nil:
+		return done, conflict("'mta restore' and 'mta queue export' are for single relays",
+			"this relay is in no cluster: its configuration has no cluster block")
+	case !a.cfg.Cluster.Takes():
+		return done, conflict("'mta cluster status' has the reason", "this node takes no part in its cluster now")
+	}
+	a.beginning.Lock()
+	defer a.beginning.Unlock()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(a.ctx, cancel)()
+	if latest := a.newest(); latest != nil && latest.running() {
+		done.Adoption = latest.status()
+		if same(latest.dir, c.Dir) {
+			return done, nil
+		}
+		return done, conflict("wait for its end", "the mail in %s is being adopted", latest.dir)
+	}
+	d, err := a.look(ctx, c)
+	if err != nil {
+		return done, err
+	}
+	if !d.mark.Ended.IsZero() {
+		done.Adoption = api.Adoption{Dir: d.cfg.DataDir, NodeID: d.cfg.NodeID, Ended: d.mark.Ended,
+			Moving: api.Moving{Node: int(d.node.Number)}}
+		return done, nil
+	}
+	if c.DryRun {
+		done.Adoption = api.Adoption{Dir: d.cfg.DataDir, NodeID: d.cfg.NodeID, Letters: d.letters(),
+			Moving: api.Moving{Node: int(d.node.Number)}}
+		report, err := store.Fsck(datadir.Queue(d.cfg), nil, nil)
+		if err != nil {
+			return done, err
+		}
+		if done.States = report.Recipients; report.Damaged() {
+			done.Adoption.Failed = fmt.Sprintf("the queue is damaged in %d places, which 'mta queue fsck %s' names",
+				len(report.Damage), d.cfg.DataDir)
+		}
+		for _, n := range report.Recipients {
+			done.Count += n
+		}
+		return done, nil
+	}
+	x, err := a.open(d)
+	if err == nil {
+		if err = x.begin(ctx, c.Dead); err != nil {
+			x.close()
+		}
+	}
+	if err != nil {
+		return done, err
+	}
+	done.Count = int(x.queue.Stats().Queued)
+	a.mu.Lock()
+	a.latest = x
+	a.mu.Unlock()
+	go x.run()
+	done.Adoption = x.status()
+	return done, nil
+}
+
+// directory is that of a dead node.
+type directory struct {
+	cfg     *config.Config // this relay's, with its paths and nodeid
+	node    membership.Dead
+	formats *format.Set
+	mark    datadir.Adopted
+}
+
+// look finds out whose directory it is, and refuses one whose mail must not be moved. Nothing is changed.
+func (a *Adopter) look(ctx context.Context, c api.Adopt) (d *directory, err error) {
+	cfg := *a.cfg.InForce()
+	if same(c.Dir, cfg.DataDir) {
+		return nil, api.Invalid("'mta cluster drain' moves the queue of this relay",
+			"%s is the data directory of this relay", c.Dir)
+	}
+	cfg.DataDir, cfg.Accounting.Path = filepath.Clean(c.Dir), filepath.Join(c.Dir, "log")
+	cfg.Cluster.Path = filepath.Join(c.Dir, "cluster")
+	d = &directory{cfg: &cfg}
+	if err := readable(datadir.Queue(&cfg)); err != nil {
+		return nil, err
+	}
+	if err := datadir.NotRestoring(&cfg); err != nil {
+		return nil, conflict("", "%v", err)
+	}
+	if d.formats, err = datadir.Formats(&cfg, a.cfg.Version); err != nil {
+		return nil, conflict("upgrade this node first, or end the upgrade there", "%v", err)
+	}
+	if d.mark, err = datadir.ReadAdopted(c.Dir); err != nil {
+		return nil, conflict("restore the file, or remove it to begin again: other nodes are asked what they have",
+			"%v", err)
+	}
+	own := a.cfg.Cluster.Number()
+	if by := uint16(d.mark.By); by != 0 && by != own && d.mark.Ended.IsZero() && !a.cfg.Cluster.Gone(by) {
+		return nil, conflict("go on there, or 'mta cluster forget "+fmt.Sprint(by)+"' if that node is gone for good",
+			"node %d has begun to adopt the mail of %s", by, c.Dir)
+	}
+	lock, err := vfs.OS().Lock(filepath.Join(datadir.Queue(&cfg), store.LockName))
+	switch {
+	case errors.Is(err, vfs.ErrLocked):
+		return nil, conflict("stop it", "%s is in use by a relay", c.Dir)
+	case err != nil:
+		return nil, api.Invalid(mount, "%v", err)
+	}
+	lock.Close()
+	// A directory that was begun was checked then: its node was forgotten since.
+	d.node, err = a.cfg.Cluster.Dead(ctx, cfg.Cluster.Path, c.Dead)
+	if errors.As(err, new(membership.Refusal)) {
+		return nil, conflict("", "%s: %v", c.Dir, err)
+	}
+	cfg.NodeID = d.node.Name
+	return d, err
+}
+
+const mount = "name the data_dir of the dead node, where its volume is mounted here; the relay's user must be able " +
+	"to read and write it"
+
+// readable refuses what is no queue.
+func readable(dir string) error {
+	is, err := os.Stat(filepath.Join(dir, "."))
+	switch {
+	case errors.Is(err, fs.ErrNotExist), err == nil && !is.IsDir():
+		return api.Invalid(mount, "%s is not the data directory of a relay: it has no folder named queue",
+			filepath.Dir(dir))
+	case err != nil:
+		return api.Invalid(mount, "%v", err)
+	}
+	return nil
+}
+
+func same(one, other string) bool {
+	a, err := os.Stat(one)
+	if err != nil {
+		return false
+	}
+	b, err := os.Stat(other)
+	return err == nil && os.SameFile(a, b)
+}
+
+// letters counts those that sendmail has left in the directory.
+func (d *directory) letters() int {
+	all, _ := os.ReadDir(filepath.Join(d.cfg.DataDir, config.Maildrop, maildrop.New))
+	return len(slices.DeleteFunc(all, func(e fs.DirEntry) bool { return strings.HasPrefix(e.Name(), ".") }))
+}

@@ -1,0 +1,268 @@
+package adopting
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"example.org/mta/cluster/moving"
+	"example.org/mta/dispatch"
+	"example.org/mta/internal/smallfile"
+	"example.org/mta/mta/accounting"
+	"example.org/mta/mta/accounting/books"
+	"example.org/mta/mta/config"
+	"example.org/mta/mta/datadir"
+	"example.org/mta/mta/events"
+	"example.org/mta/mta/wiring"
+	"example.org/mta/operator/answer/kept"
+	"example.org/mta/operator/answer/messages"
+	"example.org/mta/operator/api"
+	"example.org/mta/queue"
+	"example.org/mta/queue/store"
+	"example.org/mta/submission/intake"
+)
+
+const (
+	look     = time.Second      // between two looks how far it is
+	rests    = 10 * time.Second // for which nothing more could move, when an adoption ends
+	fails    = 3                // attempts of a stream in a row, likewise
+	patience = 5 * time.Second  // with records that are to be written, and requests that are to end
+	lost     = "requests that are sent again with their Idempotency-Key are taken twice"
+)
+
+// adoption is a directory whose mail moves.
+type adoption struct {
+	*directory
+	dir   string
+	of    *Adopter
+	queue *queue.Queue
+	mover *moving.Mover
+	log   *accounting.Writer // nil where this relay has none, as the next
+	sends *events.Streams
+
+	ctx    context.Context
+	cancel func()
+	over   chan struct{} // closed when the directory is
+
+	mu   sync.Mutex // guards what follows
+	last api.Adoption
+}
+
+// open opens what the directory has. Nothing leaves it yet.
+func (a *Adopter) open(d *directory) (x *adoption, err error) {
+	x = &adoption{directory: d, dir: d.cfg.DataDir, of: a, over: make(chan struct{})}
+	x.ctx, x.cancel = context.WithCancel(context.Background())
+	defer func() {
+		if err != nil {
+			x.close()
+			err = conflict("'mta queue fsck "+x.dir+"' names what is damaged; the log of this relay may have more",
+				"%s: %v", x.dir, err)
+		}
+	}()
+	policy := wiring.New(d.cfg)
+	book := books.Config{Policy: func() *wiring.Policy { return policy }, Classes: a.cfg.Classes, Now: a.cfg.Now}
+	if d.cfg.Accounting.Enabled {
+		if x.log, err = accounting.Open(accounting.Config{Dir: d.cfg.Accounting.Path, NodeID: d.cfg.NodeID,
+			Now: a.cfg.Now, Log: a.cfg.Log}); err != nil {
+			return x, fmt.Errorf("accounting log: %w", err)
+		}
+		book.Log = x.log
+	}
+	accountant := books.New(book)
+	bounced := dispatch.GivenUp()
+	if x.queue, err = queue.Open(queue.Config{
+		Dir: datadir.Queue(d.cfg), Log: a.cfg.Log, Now: a.cfg.Now, Format: d.formats.Of(store.Format.Name).Number,
+		SegmentSize: int64(d.cfg.Queue.SegmentSize), LargeBody: config.LargeBody, MinFree: 1,
+		IdempotencyKeys: d.cfg.Queue.IdempotencyKeys, Leaving: &bounced, OnRemoved: accountant.Removed,
+		OnUnreadable: accountant.Unreadable,
+	}); err != nil {
+		return x, err
+	}
+	if x.log != nil {
+		if latest, err := accounting.LatestReceptions(x.ctx, d.cfg.Accounting.Path, a.cfg.Now()); err != nil {
+			a.cfg.Log.Warn("it is not known which messages of a dead node have no Reception", "error", err)
+		} else {
+			accountant.Complete(x.queue, latest)
+		}
+		if err = x.openStreams(); err != nil {
+			return x, fmt.Errorf("streams: %w", err)
+		}
+	}
+	secret, err := smallfile.Secret{Path: filepath.Join(x.dir, "idempotency.key"), Loss: lost, Now: a.cfg.Now,
+		Log: a.cfg.Log}.Secret()
+	if err != nil {
+		return x, err
+	}
+	x.mover, err = a.cfg.Cluster.Mover(d.node.Number, d.cfg, messages.Moving{Moves: &messages.Moves{
+		Messages: &messages.Messages{Policy: book.Policy, Now: a.cfg.Now, Log: a.cfg.Log, Queue: x.queue},
+		Repeats:  intake.NewRepeats(secret, messages.KeyStore{Queue: x.queue}), Receptions: accountant,
+		Version: a.cfg.Version,
+	}})
+	return x, err
+}
+
+// openStreams makes those of this relay that have not sent all of the dead node's log.
+func (x *adoption) openStreams() (err error) {
+	x.sends, err = events.Open(events.Config{Log: x.log, Path: filepath.Join(x.dir, "streams.db"), NodeID: x.cfg.NodeID,
+		Now: x.of.cfg.Now, Out: x.of.cfg.Log})
+	if err != nil {
+		return err
+	}
+	var known []events.Settings
+	for _, s := range x.of.cfg.Streams(x.cfg.NodeID) {
+		if x.sends.Known(s.Name) { // another would begin with the oldest event
+			known = append(known, s)
+		}
+	}
+	return x.sends.Set(known)
+}
+
+// begin has mail move, once nobody else can have the directory.
+func (x *adoption) begin(ctx context.Context, off bool) error {
+	x.mover.Drain()
+	if x.mark.By == 0 {
+		if x.mover.Inform(ctx); ctx.Err() != nil {
+			return api.Unavailable("give the command again", "it was interrupted before any mail moved")
+		}
+		if err := x.of.cfg.Cluster.Fence(ctx, x.node, off); err != nil {
+			return conflict("", "forgetting node %d: %v", x.node.Number, err)
+		}
+		x.mark.Began = x.of.cfg.Now().UTC()
+	}
+	x.mark.By = int(x.of.cfg.Cluster.Number())
+	if err := x.mark.Write(x.dir); err != nil {
+		return api.Unavailable("let this relay's user write into the directory", "%v", err)
+	}
+	x.of.cfg.Log.Info("the mail of a dead node is adopted", "node", x.node.Number, "dir", x.dir,
+		"recipients", x.queue.Stats().Queued)
+	x.mover.Start()
+	if x.sends != nil {
+		x.sends.Start()
+	}
+	return nil
+}
+
+// run waits until nothing more can leave the directory, and closes it.
+func (x *adoption) run() {
+	defer close(x.over)
+	moved := 0
+	empty := x.await(func() (done, stuck bool) {
+		s := x.mover.Status()
+		// Nothing is in delivery here: what is busy never leaves.
+		stuck = s.Rests || s.Busy > 0 && s.Recipients == moved
+		moved = s.Recipients
+		return x.queue.Stats().Queued == 0 && s.Waiting == 0, stuck
+	})
+	x.mover.Close()
+	if x.sends != nil && x.ctx.Err() == nil {
+		ctx, cancel := context.WithTimeout(x.ctx, patience)
+		_ = x.log.Flush(ctx) // the records of what has moved
+		cancel()
+		empty = x.await(func() (done, stuck bool) {
+			n, why := x.events()
+			return n == 0 && why == "", why != ""
+		}) && empty
+	}
+	last := x.status()
+	err := x.close()
+	if err == nil && empty {
+		x.mark.Ended = x.of.cfg.Now().UTC()
+		err = x.mark.Write(x.dir)
+	}
+	if err != nil {
+		x.mark.Ended, last.Failed = time.Time{}, cmp.Or(last.Failed, err.Error())
+		x.of.cfg.Log.Error("closing the directory of a dead node", "dir", x.dir, "error", err)
+	}
+	last.Running, last.Ended = false, x.mark.Ended
+	x.mu.Lock()
+	x.last = last
+	x.mu.Unlock()
+	x.of.cfg.Log.Info("the adoption of a dead node's mail has ended", "node", x.node.Number, "dir", x.dir,
+		"messages", last.Moving.Messages, "left", last.Moving.Left, "events_left", last.Events)
+}
+
+// await looks until it is done, or stuck for a while; it reports the former.
+func (x *adoption) await(state func() (done, stuck bool)) bool {
+	var since time.Time
+	for {
+		done, stuck := state()
+		switch now := time.Now(); {
+		case done:
+			return true
+		case !stuck:
+			since = time.Time{}
+		case since.IsZero():
+			since = now
+		case now.Sub(since) >= rests:
+			return false
+		}
+		select {
+		case <-time.After(look):
+		case <-x.ctx.Done():
+			return false
+		}
+	}
+}
+
+// events returns about how many have yet to be sent, and why they are not.
+func (x *adoption) events() (n int64, why string) {
+	for _, s := range x.sends.List() {
+		n += max(s.LagEvents, min(s.LagBytes, 1))
+		switch {
+		case s.LagEvents+s.LagBytes == 0:
+		case s.State == events.Paused:
+			why = fmt.Sprintf("the stream %s is paused", s.Name)
+		case s.Tries >= fails:
+			why = fmt.Sprintf("the stream %s: %s", s.Name, s.LastError)
+		}
+	}
+	return n, why
+}
+
+func (x *adoption) running() bool {
+	select {
+	case <-x.over:
+		return false
+	default:
+		return true
+	}
+}
+
+func (x *adoption) status() api.Adoption {
+	if !x.running() {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		return x.last
+	}
+	out := api.Adoption{Dir: x.dir, NodeID: x.cfg.NodeID, Running: true, Letters: x.letters(),
+		Moving: kept.Moving(int(x.node.Number), x.mover, x.queue.Stats().Queued)}
+	if x.sends != nil {
+		out.Events, out.Failed = x.events()
+	}
+	return out
+}
+
+// close closes what is open.
+func (x *adoption) close() error {
+	x.cancel()
+	var errs []error
+	if x.mover != nil {
+		errs = append(errs, x.mover.Close())
+	}
+	if x.queue != nil {
+		errs = append(errs, x.queue.Close())
+	}
+	if x.sends != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		errs = append(errs, x.sends.Close(ctx))
+		cancel()
+	}
+	if x.log != nil {
+		errs = append(errs, x.log.Close())
+	}
+	return errors.Join(errs...)
+}
