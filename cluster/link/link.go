@@ -38,7 +38,7 @@ type Purpose struct {
 const (
 	patience   = 10 * time.Second // for a handshake, and for a frame that has begun
 	leastPause = time.Second      // before a node is dialled again
-	mostPause  = 15 * time.Second
+	mostPause  = 4 * time.Second
 	mostGuests = 64 // handshakes at a time with those who dial
 	maxHello   = 4 << 10
 	maxWaiting = 1 << 10 // messages for a node: more than all asks, answers and nudges together

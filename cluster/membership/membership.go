@@ -37,7 +37,7 @@ import (
 // Intervals of a membership.
 const (
 	look  = 5 * time.Second // between two readings
-	retry = time.Second     // likewise, until the relay has joined
+	retry = time.Second     // likewise, until the relay has joined, and when a node is asked for that is not known
 )
 
 // Term is how long rights last, the same for all nodes.
@@ -87,6 +87,7 @@ type Membership struct {
 	end    context.CancelFunc
 	all    sync.WaitGroup
 
+	unknown chan struct{}                                                  // a node is asked for that the rows lack
 	have    kept                                                           // Open's, then run's
 	settled func(note string) (end string, keep time.Duration, taken bool) // set before Start
 
@@ -118,7 +119,8 @@ func (r Refusal) Error() string { return string(r) }
 // fails with a Refusal, and when a relay that has never taken part can't use the database as it is.
 func Open(cfg Config) (*Membership, error) {
 	m := &Membership{cfg: cfg, certs: certificates.New(cfg.Now, cfg.Log), changed: func(bool) {},
-		talks: map[string]func(context.Context, uint16, net.Conn){}}
+		unknown: make(chan struct{}, 1),
+		talks:   map[string]func(context.Context, uint16, net.Conn){}}
 	own, err := m.certificate()
 	if err != nil {
 		return nil, err
@@ -223,7 +225,7 @@ func (m *Membership) run() {
 		if over {
 			leave()
 		}
-		if !pause(m.ctx, wait) {
+		if !m.pause(wait) {
 			break
 		}
 	}
@@ -233,14 +235,21 @@ func (m *Membership) run() {
 	links.Wait()
 }
 
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
+// pause waits for d, or for retry if a node is asked for that is not known: it may have joined. It returns false when
+// the membership ends.
+func (m *Membership) pause(d time.Duration) bool {
+	least, most := time.After(retry), time.After(d)
 	select {
-	case <-timer.C:
-	case <-ctx.Done():
+	case <-least:
+	case <-m.ctx.Done():
+		return false
 	}
-	return ctx.Err() == nil
+	select {
+	case <-m.unknown:
+	case <-most:
+	case <-m.ctx.Done():
+	}
+	return m.ctx.Err() == nil
 }
 
 // attend reads the rows and writes this relay's.
@@ -394,6 +403,12 @@ func (m *Membership) member(number uint16) (row postgres.Member) {
 
 func (m *Membership) address(number uint16) (string, bool) {
 	row := m.member(number)
+	if row.Number == 0 || row.Forgotten {
+		select {
+		case m.unknown <- struct{}{}:
+		default:
+		}
+	}
 	return row.Address, row.Number != 0 && !row.Forgotten
 }
 

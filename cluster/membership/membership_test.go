@@ -255,6 +255,33 @@ func TestARelayJoinsAndGoesOn(t *testing.T) {
 	})
 }
 
+// TestANewNodeIsKnownWhenItIsMet: rows are read again soon if a node is asked for that they do not have, once a second
+// at most.
+func TestANewNodeIsKnownWhenItIsMet(t *testing.T) {
+	within(t, func(s *site) {
+		one := s.starts(1, "one", 1)
+		s.pass(7 * time.Second)
+		two := s.starts(2, "two", 2)
+		if _, known := one.address(2); known {
+			t.Error("node 2 is known before the rows were read again")
+		}
+		s.pass(1100 * time.Millisecond)
+		if _, known := one.address(2); !known {
+			t.Error("node 2 is not known after a second")
+		}
+		before := s.db.joins
+		for range 100 { // a node that is no member
+			one.address(3)
+			s.pass(100 * time.Millisecond)
+		}
+		if n := s.db.joins - before; n < 9 || n > 13 { // two's among them
+			t.Errorf("the rows were read %d times in 10 s", n)
+		}
+		one.Close()
+		two.Close()
+	})
+}
+
 func TestWhoMayNotTakePart(t *testing.T) {
 	within(t, func(s *site) {
 		s.db.standby = false
