@@ -184,6 +184,10 @@ stream "app" { to = "http://`+hook.addr+`/" }
 		t.Errorf("a dry run prints %s, %v", out, err)
 	}
 
+	if out, err := adopt(dir, "--dead", "--dry-run"); err != nil || !strings.Contains(out, fmt.Sprintf("node 1 (relay-1): %d recipients would be moved: ", d.Count)) {
+		t.Errorf("a dry run prints %s, %v", out, err)
+	}
+
 	// The command is killed, too: it goes on in the relay, or with the next one.
 	refusedToStart := func(config, want string) {
 		t.Helper()

@@ -20,7 +20,8 @@ type Dead struct {
 func (m *Membership) Dead(ctx context.Context, path string, off bool) (d Dead, err error) {
 	have, err := read(path)
 	if err != nil {
-		return d, fmt.Errorf("%s: %w", path, err)
+		return d, Refusal(fmt.Sprintf("%s: %v: it names the node; start a relay without a cluster block on the "+
+			"directory, and move its queue by 'mta queue export' and 'mta queue import'", path, err))
 	}
 	own, err := read(m.cfg.Path)
 	if err != nil {

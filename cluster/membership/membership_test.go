@@ -573,9 +573,7 @@ func TestADeadNode(t *testing.T) {
 		os.Remove(path)
 		wants("it has joined no cluster", true)
 		write(text[:len(text)/2], nil)
-		if _, err := m.Dead(t.Context(), path, true); err == nil || !strings.Contains(err.Error(), path) {
-			t.Errorf("a damaged file: %v", err)
-		}
+		wants("it names the node", true)
 
 		write(text, nil)
 		set(func(r *postgres.Member) { r.Ago = 21 })

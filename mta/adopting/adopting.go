@@ -224,8 +224,11 @@ func (a *Adopter) look(ctx context.Context, c api.Adopt) (d *directory, err erro
 	if errors.As(err, new(membership.Refusal)) {
 		return nil, conflict("", "%s: %v", c.Dir, err)
 	}
+	if err != nil {
+		return nil, api.Unavailable("'mta cluster status' has how the database is", "%v", err)
+	}
 	cfg.NodeID = d.node.Name
-	return d, err
+	return d, nil
 }
 
 const mount = "name the data_dir of the dead node, where its volume is mounted here; the relay's user must be able " +

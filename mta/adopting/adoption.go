@@ -56,6 +56,7 @@ type adoption struct {
 func (a *Adopter) open(d *directory) (x *adoption, err error) {
 	x = &adoption{directory: d, dir: d.cfg.DataDir, of: a, over: make(chan struct{})}
 	x.ctx, x.cancel = context.WithCancel(context.Background())
+	out := a.cfg.Log.With("adopted", x.dir)
 	defer func() {
 		if err != nil {
 			x.close()
@@ -67,7 +68,7 @@ func (a *Adopter) open(d *directory) (x *adoption, err error) {
 	book := books.Config{Policy: func() *wiring.Policy { return policy }, Classes: a.cfg.Classes, Now: a.cfg.Now}
 	if d.cfg.Accounting.Enabled {
 		if x.log, err = accounting.Open(accounting.Config{Dir: d.cfg.Accounting.Path, NodeID: d.cfg.NodeID,
-			Now: a.cfg.Now, Log: a.cfg.Log}); err != nil {
+			Now: a.cfg.Now, Log: out}); err != nil {
 			return x, fmt.Errorf("accounting log: %w", err)
 		}
 		book.Log = x.log
@@ -75,7 +76,7 @@ func (a *Adopter) open(d *directory) (x *adoption, err error) {
 	accountant := books.New(book)
 	bounced := dispatch.GivenUp()
 	if x.queue, err = queue.Open(queue.Config{
-		Dir: datadir.Queue(d.cfg), Log: a.cfg.Log, Now: a.cfg.Now, Format: d.formats.Of(store.Format.Name).Number,
+		Dir: datadir.Queue(d.cfg), Log: out, Now: a.cfg.Now, Format: d.formats.Of(store.Format.Name).Number,
 		SegmentSize: int64(d.cfg.Queue.SegmentSize), LargeBody: config.LargeBody, MinFree: 1,
 		IdempotencyKeys: d.cfg.Queue.IdempotencyKeys, Leaving: &bounced, OnRemoved: accountant.Removed,
 		OnUnreadable: accountant.Unreadable,
@@ -84,7 +85,7 @@ func (a *Adopter) open(d *directory) (x *adoption, err error) {
 	}
 	if x.log != nil {
 		if latest, err := accounting.LatestReceptions(x.ctx, d.cfg.Accounting.Path, a.cfg.Now()); err != nil {
-			a.cfg.Log.Warn("it is not known which messages of a dead node have no Reception", "error", err)
+			out.Warn("it is not known which messages of a dead node have no Reception", "error", err)
 		} else {
 			accountant.Complete(x.queue, latest)
 		}
@@ -93,12 +94,12 @@ func (a *Adopter) open(d *directory) (x *adoption, err error) {
 		}
 	}
 	secret, err := smallfile.Secret{Path: filepath.Join(x.dir, "idempotency.key"), Loss: lost, Now: a.cfg.Now,
-		Log: a.cfg.Log}.Secret()
+		Log: out}.Secret()
 	if err != nil {
 		return x, err
 	}
 	x.mover, err = a.cfg.Cluster.Mover(d.node.Number, d.cfg, messages.Moving{Moves: &messages.Moves{
-		Messages: &messages.Messages{Policy: book.Policy, Now: a.cfg.Now, Log: a.cfg.Log, Queue: x.queue},
+		Messages: &messages.Messages{Policy: book.Policy, Now: a.cfg.Now, Log: out, Queue: x.queue},
 		Repeats:  intake.NewRepeats(secret, messages.KeyStore{Queue: x.queue}), Receptions: accountant,
 		Version: a.cfg.Version,
 	}})
