@@ -7,10 +7,15 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"example.org/mta/bounce/report"
 	"example.org/mta/bounce/returnpath"
+	"example.org/mta/internal/bubble"
 	"example.org/mta/internal/envelope"
 )
 
@@ -180,4 +185,112 @@ func TestReportsThatCannotBeHandedOver(t *testing.T) {
 	if o, err := a.TakeHanded(t.Context(), &h); o != "" || err != nil || p.handed != n {
 		t.Errorf("%s %v", o, err)
 	}
+}
+
+// slow are books whose writing waits.
+type slow struct {
+	*books
+	begun, end chan error
+}
+
+func (s slow) Write(_ context.Context, all []*Record) error { return s.settle(&s.written, all...) }
+
+func (s slow) Unsubscribe(_ context.Context, r *Record) error { return s.settle(&s.unsubscribed, r) }
+
+func (s slow) settle(to *[]*Record, all ...*Record) error {
+	s.begun <- nil
+	err := <-s.end
+	if err == nil {
+		*to = append(*to, all...)
+	}
+	return err
+}
+
+// TestWhatIsBeingWrittenIsNotWrittenAgain: a node that hands a report over gives up before the other one, and the host
+// goes on to a third node.
+func TestWhatIsBeingWrittenIsNotWrittenAgain(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		for name, to := range map[string]func(*desk) envelope.Address{
+			"a bounce": func(d *desk) envelope.Address { return d.bounceTo(0) },
+			"a wish": func(d *desk) envelope.Address {
+				return envelope.Address("u-" + d.token(returnpath.Unsubscribe, 0) + "@b.example.com")
+			},
+		} {
+			p := newPair(t)
+			third := newDesk(t)
+			third.cfg.Node, third.cfg.Elsewhere = 8, p.sender.TakeHanded
+			s := slow{&p.sender.books, make(chan error), make(chan error)}
+			p.sender.cfg.Books = s
+			bring := func(ctx context.Context, d *desk) chan error {
+				took := make(chan error, 1)
+				go func() {
+					took <- d.Take(ctx, d.addresses, d.forward, &Mail{Peer: netip.MustParseAddrPort("198.51.100.1:4000"),
+						Recipients: []envelope.Address{to(p.sender)}, Content: []byte(bounceText), Size: int64(len(bounceText)), Time: noon})
+				}()
+				synctest.Wait()
+				return took
+			}
+			none := func(took chan error) {
+				t.Helper()
+				synctest.Wait()
+				select {
+				case <-s.begun:
+					t.Errorf("%s is written twice", name)
+					s.end <- nil
+				case err := <-took:
+					t.Errorf("%s is answered with %v before it is written", name, err)
+				default:
+				}
+			}
+			first := bring(t.Context(), p.sender)
+			<-s.begun
+			second := bring(t.Context(), third)
+			none(second)
+			impatient, cancel := context.WithTimeout(t.Context(), time.Second)
+			if err := <-bring(impatient, third); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%s that has waited for a second: %v", name, err)
+			}
+			cancel()
+			// After a failure the next one is written.
+			s.end <- errors.New("disk on fire")
+			if err := <-first; err == nil {
+				t.Errorf("%s: no failure", name)
+			}
+			<-s.begun
+			again := bring(t.Context(), p.sender)
+			none(again)
+			s.end <- nil
+			if err := errors.Join(<-second, <-again); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			if n := len(s.written) + len(s.unsubscribed); n != 1 {
+				t.Errorf("%s has %d records", name, n)
+			}
+			if len(p.sender.pending.by) > 0 {
+				t.Errorf("%s is still being written", name)
+			}
+		}
+	})
+}
+
+// TestReportsWithSomeOfTheSameFacts wait for each other, whatever their order, and none for ever.
+func TestReportsWithSomeOfTheSameFacts(t *testing.T) {
+	var p pending
+	var all sync.WaitGroup
+	keys := []repeat{{recipient: "a@x"}, {recipient: "b@x"}, {recipient: "c@x"}}
+	var has [3]atomic.Int32
+	for i := range 60 {
+		all.Go(func() {
+			first, second := i%3, (i+1+i/3%2)%3
+			unknown := repeat{unknown: true}
+			end, err := p.begin(t.Context(), []repeat{unknown, keys[first], keys[second], keys[first]})
+			if err != nil || has[first].Add(1) != 1 || has[second].Add(1) != 1 {
+				t.Errorf("two have %d or %d: %v", first, second, err)
+			}
+			has[first].Add(-1)
+			has[second].Add(-1)
+			end()
+		})
+	}
+	all.Wait()
 }

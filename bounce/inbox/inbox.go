@@ -7,7 +7,7 @@
 //	handed.go    reports about mail that another node of a cluster has sent
 //	record.go    what is written down of it
 //	feedback.go  the fields of a complaint, as JSON
-//	repeats.go   reports that came before
+//	repeats.go   reports that came before, or come at the same time
 //	folder.go    what is not understood and kept for people
 //	forward.go   what is not understood and sent on to people
 //
@@ -83,6 +83,7 @@ type Inbox struct {
 	cfg     Config
 	repeats repeats // records from which something follows
 	idle    repeats // the others: a sender of many of them must not have the first forgotten
+	pending pending
 	counts  counts
 }
 
@@ -232,6 +233,15 @@ func (a *arrival) follow(ctx context.Context) (Outcome, error) {
 
 // record writes down what was not written down before.
 func (a *arrival) record(ctx context.Context, all []*Record) (Outcome, error) {
+	keys := make([]repeat, len(all))
+	for i, r := range all {
+		keys[i] = r.key()
+	}
+	end, err := a.begin(ctx, keys...)
+	if err != nil {
+		return "", err
+	}
+	defer end()
 	var fresh []*Record
 	for _, r := range all {
 		if !a.memory(r).known(r.key()) {
@@ -248,6 +258,15 @@ func (a *arrival) record(ctx context.Context, all []*Record) (Outcome, error) {
 		a.memory(r).note(r.key())
 	}
 	return Recorded, nil
+}
+
+// begin waits until no other report with one of the keys is being written down, and holds up those that come until
+// end is called.
+func (b *Inbox) begin(ctx context.Context, keys ...repeat) (end func(), err error) {
+	if end, err = b.pending.begin(ctx, keys); err != nil {
+		return nil, fmt.Errorf("the same report is being recorded: %w", err)
+	}
+	return end, nil
 }
 
 // memory is where a record is remembered.
@@ -273,6 +292,11 @@ func (a *arrival) unsubscribe(ctx context.Context) (Outcome, error) {
 	}
 	rec := a.newRecord(Unsubscription)
 	rec.Recipient, rec.Known, rec.Follows = rcpt.Address, rcpt, true
+	end, err := a.begin(ctx, rec.key())
+	if err != nil {
+		return "", err
+	}
+	defer end()
 	if a.repeats.known(rec.key()) {
 		return Repeated, nil
 	}

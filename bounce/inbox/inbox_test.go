@@ -260,7 +260,7 @@ func TestATokenOfAnotherNode(t *testing.T) {
 func TestIdleReportsDoNotWashOutRepeats(t *testing.T) {
 	d := newDesk(t)
 	d.must(d.bounceTo(0), failed(""), "x", Recorded)
-	for i := range 3 * repeatsKept / maxIdle {
+	for i := range 3 * latelyKept / maxIdle {
 		many := failed("")
 		many.Reports = nil
 		for k := range 2 * maxIdle {
@@ -268,7 +268,7 @@ func TestIdleReportsDoNotWashOutRepeats(t *testing.T) {
 		}
 		d.must(d.bounceTo(0), many, "x", Recorded)
 	}
-	if n := len(d.books.written); n != 1+3*repeatsKept/maxIdle*maxIdle {
+	if n := len(d.books.written); n != 1+3*latelyKept/maxIdle*maxIdle {
 		t.Errorf("%d records", n)
 	}
 	d.must(d.bounceTo(0), failed(""), "x", Repeated)
@@ -287,10 +287,10 @@ func TestReportsOfOneFactAreRecordedOnce(t *testing.T) {
 	if len(d.books.written) != 5 {
 		t.Errorf("%d records", len(d.books.written))
 	}
-	for i := range 3 * repeatsKept {
+	for i := range 3 * latelyKept {
 		d.repeats.note(repeat{message: envelope.ID(i + 1)})
 	}
-	if n := len(d.repeats.young) + len(d.repeats.old); n > 2*repeatsKept {
+	if n := len(d.repeats.young) + len(d.repeats.old); n > 2*latelyKept {
 		t.Errorf("%d are remembered", n)
 	}
 }
