@@ -101,7 +101,7 @@ func TestReportsGoToTheNodeThatSent(t *testing.T) {
 	if r := a.books.written[0]; !r.Follows || r.About != ByToken || r.Recipient != "ann@example.net" || r.Message.Tenant != "acme" || r.Mail.Peer.String() != "198.51.100.1:4000" || !r.Mail.Time.Equal(noon) || r.Mail.Helo != "mx.example.net" {
 		t.Errorf("%+v of %+v", r, r.Mail)
 	}
-	p.brings(b, a.bounceTo(0), bounceText, Repeated, true)
+	p.brings(b, a.bounceTo(0), bounceText, Repeated, false)
 	p.brings(a, a.bounceTo(0), bounceText, Repeated, false)
 	large := bounceText + strings.Repeat("x", 900<<10)
 	p.brings(b, a.bounceTo(0), large, Repeated, true)
@@ -117,7 +117,7 @@ func TestReportsGoToTheNodeThatSent(t *testing.T) {
 	if len(a.books.unsubscribed) != 1 || a.books.unsubscribed[0].Recipient != "Carl@Example.ORG" {
 		t.Errorf("%+v", a.books.unsubscribed)
 	}
-	p.brings(b, wish, "From: other@example.net\r\nSubject: no more\r\n\r\n", Repeated, true)
+	p.brings(b, wish, "From: other@example.net\r\nSubject: no more, I said\r\n\r\n", Repeated, false)
 	own := strings.Replace(bounceText, "\r\n\r\n", "\r\nMIME-Version: 1.0\r\nContent-Type: multipart/report; boundary=b\r\n\r\n--b\r\nContent-Type: message/delivery-status\r\n\r\nReporting-MTA: dns; relay.example.com\r\n\r\nFinal-Recipient: rfc822; bob@example.net\r\nAction: failed\r\nStatus: 5.1.1\r\n--b--\r\n", 1)
 	b.cfg.Hostname = "other.example.com"
 	p.brings(b, a.bounceTo(1), own, Own, true)
@@ -172,7 +172,7 @@ func TestReportsThatCannotBeHandedOver(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	b.cfg.Elsewhere = func(context.Context, *Handed) (Outcome, error) { p.handed++; return "eaten", nil }
-	p.brings(b, a.bounceTo(0), bounceText, Failed, true)
+	p.brings(b, a.bounceTo(1), bounceText, Failed, true)
 	// The other node's token is not this one's, whatever has the same id here.
 	h := Handed{Token: returnpath.Token{Node: 3, Message: sent}, Mail: Mail{Content: []byte(bounceText)}, About: ByToken, Purpose: report.AnyReport}
 	if o, err := a.TakeHanded(t.Context(), &h); o != "" || err != nil || len(a.books.written) != 1 {
@@ -184,6 +184,56 @@ func TestReportsThatCannotBeHandedOver(t *testing.T) {
 	n := p.handed
 	if o, err := a.TakeHanded(t.Context(), &h); o != "" || err != nil || p.handed != n {
 		t.Errorf("%s %v", o, err)
+	}
+}
+
+// TestStrangersDoNotFillTheLink: whoever has got mail has a genuine token, and may repeat it in one mail and in many.
+func TestStrangersDoNotFillTheLink(t *testing.T) {
+	p := newPair(t)
+	a, b := p.sender, p.other
+	octets, take := 0, b.cfg.Elsewhere
+	b.cfg.Elsewhere = func(ctx context.Context, h *Handed) (Outcome, error) {
+		octets += len(h.Mail.Content)
+		return take(ctx, h)
+	}
+	text := "From: other@example.net\r\nSubject: no more\r\n\r\n" + strings.Repeat("x", 300<<10)
+	m := &Mail{Peer: netip.MustParseAddrPort("198.51.100.1:4000"), Content: []byte(text), Size: int64(len(text)), Time: noon}
+	bring := func(want Counted, n int64, to ...envelope.Address) {
+		t.Helper()
+		m.Recipients = to
+		before := b.Counts()[want]
+		if err := b.Take(t.Context(), b.addresses, b.forward, m); err != nil || b.Counts()[want] != before+n {
+			t.Errorf("counted %v, %v", b.Counts(), err)
+		}
+	}
+	var wishes []envelope.Address
+	for i := range 100 {
+		token := a.token(returnpath.Unsubscribe, i%2)
+		if i > 50 {
+			token = strings.ToLower(token)
+		}
+		wishes = append(wishes, envelope.Address("u-"+token+"@b.example.com"))
+	}
+	bring(Counted{report.Unsubscribe, Unsubscribed}, 2, wishes...)
+	bring(Counted{report.Unsubscribe, Repeated}, 2, wishes...)
+	if p.handed != 2 || octets != 0 || len(a.books.unsubscribed) != 2 {
+		t.Errorf("%d wishes are handed over, with %d octets; %d have ended", p.handed, octets, len(a.books.unsubscribed))
+	}
+	// What people must look at is kept here each time, after it was handed over once.
+	p.handed = 0
+	text = "From: ann@example.com\r\nSubject: unsubscribe\r\n\r\n"
+	m.Content, m.Size = []byte(text), int64(len(text))
+	for range 3 {
+		bring(Counted{report.Unsubscribe, Kept}, 1, a.bounceTo(returnpath.NoRecipient))
+	}
+	// A refusal is not remembered: the report comes again.
+	p.err = errors.New("no answer")
+	p.brings(b, a.bounceTo(0), bounceText, Failed, true)
+	p.err = nil
+	p.brings(b, a.bounceTo(0), bounceText, Recorded, true)
+	p.brings(b, a.bounceTo(0), bounceText, Repeated, false)
+	if p.handed != 3 {
+		t.Errorf("%d are handed over", p.handed)
 	}
 }
 

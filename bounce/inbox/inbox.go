@@ -84,6 +84,7 @@ type Inbox struct {
 	repeats repeats // records from which something follows
 	idle    repeats // the others: a sender of many of them must not have the first forgotten
 	pending pending
+	taken   lately[handing, Outcome] // by other nodes
 	counts  counts
 }
 
@@ -114,16 +115,21 @@ const (
 
 // Take returns when all that follows from mail is durable. at are the addresses of the listener that took it, where
 // mail that is not understood goes to forward, or is kept when that is "". Each address to unsubscribe is taken apart:
-// its token ends one subscription, whatever else the mail is.
+// its token ends one subscription, whatever else the mail is. One that is repeated counts once.
 func (b *Inbox) Take(ctx context.Context, at *Addresses, forward envelope.Address, m *Mail) error {
 	others := *m
 	others.Recipients = nil
+	wishes := make(map[returnpath.Token]bool)
 	for _, rcpt := range m.Recipients {
 		place, err := at.Find(rcpt, b.cfg.Keys(), m.Time)
 		if err != nil || place.Purpose != report.Unsubscription {
 			others.Recipients = append(others.Recipients, rcpt)
 			continue
 		}
+		if wishes[*place.Token] {
+			continue
+		}
+		wishes[*place.Token] = true
 		wish := *m
 		wish.Recipients = []envelope.Address{rcpt}
 		if err := b.take(ctx, at, forward, &wish); err != nil {
@@ -157,11 +163,15 @@ func (a *arrival) settle(ctx context.Context) error {
 		outcome = Failed
 	}
 	a.counts.add(a.result.Kind, outcome)
+	a.log(ctx, outcome, err)
+	return err
+}
+
+func (a *arrival) log(ctx context.Context, outcome Outcome, err error) {
 	a.cfg.Log.LogAttrs(ctx, slog.LevelDebug, "inbound mail", slog.String("session", a.Session),
 		slog.Any("peer", a.Peer),
 		slog.String("kind", a.result.Kind.String()), slog.String("outcome", string(outcome)),
-		slog.String("about", string(a.about)), slog.Any("error", err))
-	return err
+		slog.String("about", string(a.about)), slog.Bool("by_node", a.handed), slog.Any("error", err))
 }
 
 // arrival is one mail on its way through.
