@@ -62,11 +62,17 @@ func (a *Asker) Ask(ctx context.Context, node uint16, r *http.Request) (*http.Re
 		return nil, errBusy
 	}
 	answer, err := a.ask(ctx, node, r)
+	if at, _ := ctx.Deadline(); err != nil && time.Until(at) < slack {
+		<-ctx.Done()
+	}
 	if cause := context.Cause(ctx); err != nil && cause != nil {
 		err = cause
 	}
 	return answer, err
 }
+
+// slack is by how much a socket, which knows the deadline of its context, may be before that with its timeout.
+const slack = 50 * time.Millisecond
 
 // errSilent and errBusy are after Patience; with the latter nothing was sent.
 var (

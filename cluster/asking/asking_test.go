@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -204,6 +205,23 @@ func TestLongPatience(t *testing.T) {
 }
 
 // TestBadQuestions: what no node asks ends the talk, and so does silence.
+// TestTimeouts: a dial that ends with its socket's timeout, shortly before the context, is a node that does not answer.
+func TestTimeouts(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		for before, want := range map[time.Duration]error{time.Millisecond: errSilent, time.Second: os.ErrDeadlineExceeded} {
+			a := asker(nil)
+			a.Open = func(ctx context.Context, _ uint16, _ link.Purpose) (net.Conn, error) {
+				at, _ := ctx.Deadline()
+				time.Sleep(time.Until(at) - before)
+				return nil, os.ErrDeadlineExceeded
+			}
+			if _, err := a.Ask(t.Context(), 2, question(t, "")); !errors.Is(err, want) {
+				t.Errorf("%s before the end: %v, want %v", before, err, want)
+			}
+		}
+	})
+}
+
 func TestBadQuestions(t *testing.T) {
 	for name, text := range map[string]string{
 		"silence": "", "garbled": "EHLO x\r\n\r\n", "half": "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nhalf",

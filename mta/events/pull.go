@@ -44,9 +44,11 @@ type waiter struct{ wake chan struct{} } // closed with the first event
 // Pull is a request for events of a tenant.
 type Pull struct {
 	Tenant string
-	// After is the id of an event, the Next of an earlier page, "now", or "" for the oldest.
+	// After is the id of an event, the Next of an earlier page, "now", "@" and a time (RFC 3339) for the events since
+	// then, or "" for the oldest.
 	After string
 	Limit int           // of events
+	Brief bool          // a part of the log is looked through that takes little time
 	Wait  time.Duration // how long to wait for an event if there is none
 	Hurry <-chan struct{}
 }
@@ -65,6 +67,7 @@ var (
 
 const (
 	pullOctets  = 64 << 20 // of the log that a request looks through
+	briefOctets = 8 << 20  // likewise, of a brief one
 	pageOctets  = 4 << 20  // of a page
 	mostWaiting = 1000
 	mostOfOne   = 16            // waiting requests of a tenant
@@ -72,6 +75,7 @@ const (
 	pauseAfter  = 64 << 10      // octets after which a scan can give way
 	nowWord     = "now"
 	fromHere    = "-next" // follows a position from which on events are wanted
+	sinceMark   = "@"     // stands before the time since which they are
 )
 
 // NewPuller returns a Puller for the log of a node. Its scans take turns with whatever else scans stands for.
@@ -97,11 +101,13 @@ func (p *Puller) Close() {
 // bounded part of the log: a page can be empty, and the next request goes on from its Next. If records after the
 // place were deleted, the first event is a Gap.
 func (p *Puller) Pull(ctx context.Context, q Pull) (Page, error) {
-	from, skip, err := p.place(q.After)
-	if err != nil {
+	s := &pullScan{puller: p, q: &q, most: pullOctets}
+	if q.Brief {
+		s.most = briefOctets
+	}
+	if err := s.begin(q.After); err != nil {
 		return Page{}, err
 	}
-	s := &pullScan{puller: p, q: &q, at: from, skip: skip}
 	done, err := s.run(ctx)
 	if err != nil || done || q.Wait <= 0 {
 		return s.page(), err
@@ -132,28 +138,41 @@ func (p *Puller) Pull(ctx context.Context, q Pull) (Page, error) {
 	}
 }
 
-// place reads an After: where to read on, and whether the record there was seen already.
-func (p *Puller) place(after string) (at Position, skip bool, err error) {
-	switch after {
-	case "":
-		return Position{}, false, nil
-	case nowWord:
-		return p.log.Synced(), false, nil
+// begin reads an After.
+func (s *pullScan) begin(after string) (err error) {
+	p := s.puller
+	if i := strings.LastIndex(after, sinceMark); i >= 0 {
+		if s.since, err = time.Parse(time.RFC3339, after[i+1:]); err == nil {
+			after = after[:i]
+		}
+	}
+	switch {
+	case after == "" && !s.since.IsZero():
+		s.at, err = p.log.Since(s.since)
+		return err
+	case after == "":
+		return nil
+	case after == nowWord:
+		s.at = p.log.Synced()
+		return nil
 	}
 	id, next := strings.CutSuffix(after, fromHere)
-	node, at, err := accounting.ParseEventID(id)
-	if err != nil || node != p.node || at.Compare(p.log.Synced()) > 0 {
-		return at, false, ErrAfter
+	var node string
+	if node, s.at, err = accounting.ParseEventID(id); err != nil || node != p.node || s.at.Compare(p.log.Synced()) > 0 {
+		return ErrAfter
 	}
-	return at, !next, nil
+	s.skip = !next
+	return nil
 }
 
 // pullScan looks for a tenant's events.
 type pullScan struct {
 	puller *Puller
 	q      *Pull
-	at     Position // everything before was looked at
-	skip   bool     // the record at at, too
+	at     Position  // everything before was looked at
+	skip   bool      // the record at at, too
+	since  time.Time // records of before are left out; zero once there was a later one
+	most   int       // octets to look through
 	events [][]byte
 	size   int
 	looked int // octets
@@ -213,12 +232,18 @@ func (s *pullScan) take(at, next Position, line []byte) error {
 		s.at, s.skip = next, false
 		return nil
 	}
-	if len(s.events) == s.q.Limit || s.size >= pageOctets || s.looked >= pullOctets {
+	if len(s.events) == s.q.Limit || s.size >= pageOctets || s.looked >= s.most {
 		s.at = at
 		return errPageFull
 	}
 	s.looked += len(line) + 1
-	if r, ok := scan(line); ok && string(r.tenant) == s.q.Tenant {
+	r, ok := scan(line)
+	if ok && !s.since.IsZero() {
+		if ok = !r.time().Before(s.since); ok {
+			s.since = time.Time{}
+		}
+	}
+	if ok && string(r.tenant) == s.q.Tenant {
 		s.events = append(s.events, bytes.Clone(line))
 		s.size += len(line)
 	}
@@ -231,6 +256,9 @@ func (s *pullScan) page() Page {
 	next := accounting.EventID(s.puller.node, s.at)
 	if !s.skip {
 		next += fromHere
+	}
+	if !s.since.IsZero() {
+		next += sinceMark + s.since.UTC().Format(time.RFC3339Nano)
 	}
 	return Page{Events: s.events, Next: next}
 }

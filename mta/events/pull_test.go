@@ -308,3 +308,32 @@ func TestScansAreShared(t *testing.T) {
 		}
 	})
 }
+
+// TestPullSince: events since a time, however little of the log a request looks through.
+func TestPullSince(t *testing.T) {
+	g := newGround(t)
+	p := g.puller()
+	before := time.Now().UTC().Truncate(time.Second)
+	g.add(20, "acme")
+	all, _ := g.pull(p, "acme", "", 100)
+	for after, want := range map[string]int{
+		"@" + before.Format(time.RFC3339):                         20,
+		"@" + before.Add(time.Hour).Format(time.RFC3339):          0,
+		all[4] + "@" + before.Format(time.RFC3339):                15,
+		all[4] + "-next@" + before.Format(time.RFC3339Nano):       16,
+		all[4] + "@" + before.Add(time.Hour).Format(time.RFC3339): 0,
+	} {
+		if ids, _ := g.pull(p, "acme", after, 7); len(ids) != want {
+			t.Errorf("after %s there are %d events, want %d", after, len(ids), want)
+		}
+	}
+	page, err := p.Pull(t.Context(), Pull{Tenant: "acme", After: "@" + before.Add(time.Hour).Format(time.RFC3339), Limit: 7})
+	if err != nil || !strings.HasSuffix(page.Next, "-next@"+before.Add(time.Hour).Format(time.RFC3339)) {
+		t.Errorf("%+v, %v: the time is to stay", page, err)
+	}
+	for _, after := range []string{"@", "@x", "x@" + before.Format(time.RFC3339), "now@" + before.Format(time.RFC3339)} {
+		if page, err := p.Pull(t.Context(), Pull{Tenant: "acme", After: after, Limit: 1}); !errors.Is(err, ErrAfter) && after[0] != 'n' {
+			t.Errorf("after %q: %+v, %v", after, page, err)
+		}
+	}
+}

@@ -27,8 +27,11 @@ var (
 
 // EventQuery selects events.
 type EventQuery struct {
-	After string // an event's id, the Next of a page, "now", or "" for the oldest
+	// After is an event's id, the Next of a page, "now", "@" and a time (RFC 3339) for the events since then, or "" for
+	// the oldest.
+	After string
 	Limit int
+	Brief bool            // little is looked through: a page can be empty sooner
 	Wait  time.Duration   // for the first event, if there is none
 	Hurry <-chan struct{} // closed when nobody should wait any more
 }
@@ -63,7 +66,8 @@ func (s *Server) listEvents(c *Call) error {
 	page, err := s.config.Events.Pull(c.Context(), c.Identity.Tenant, q)
 	switch {
 	case errors.Is(err, ErrNoEvent):
-		return Problemf(http.StatusBadRequest, "after: send an event_id of this relay, the next of a page, or now")
+		return Problemf(http.StatusBadRequest,
+			"after: send an event_id of this relay, the next of a page, now, or @ and a time (RFC 3339)")
 	case errors.Is(err, ErrWaiting):
 		return &Problem{Status: http.StatusTooManyRequests,
 			Detail: "too many requests wait for events: send fewer at a time, or without wait", RetryAfter: shortPause}

@@ -51,10 +51,11 @@ type Everywhere struct {
 	// Moving reports whether mail may be moving to other nodes. It may be nil.
 	Moving func() bool
 
-	mu    sync.Mutex // guards what follows
-	asked map[string]*gcra.Limiter
-	turns map[int]*fair.Turns // by node that is asked
-	fails map[int]*faultlog.Kind
+	mu     sync.Mutex // guards what follows
+	asked  map[string]*gcra.Limiter
+	turns  map[int]*fair.Turns // by node that is asked
+	fails  map[int]*faultlog.Kind
+	silent map[int]time.Time // when nodes were asked last, for events, that have not answered
 }
 
 const (
@@ -62,8 +63,8 @@ const (
 	mostIDs = 16
 	// mostTenants is how many tenants are counted before those that matter no more go.
 	mostTenants = 1024
-	// patience is how long an answer may take, but that of a cancel of much: that searches the queue, and has the
-	// patience of the nodes, which is longer than searchTime and cancelWait together.
+	// patience is how long an answer may take, but that of a list and of a cancel of much: these search the queue, and
+	// have the patience of the nodes, which is longer than searchTime and cancelWait together.
 	patience = 5 * time.Second
 	// atOnce bounds the questions to a node at a time, of which a tenant has one.
 	atOnce = 4
@@ -93,8 +94,10 @@ type answered struct {
 	Done   http.Cancelled   `json:",omitzero"`
 	Events http.EventPage   `json:",omitzero"`
 	// Moving is true after a cancel during which mail may have moved to other nodes.
-	Moving bool   `json:",omitzero"`
-	Error  string `json:",omitempty"`
+	Moving bool `json:",omitzero"`
+	// TooMuch is true after a list that would take too long.
+	TooMuch bool   `json:",omitzero"`
+	Error   string `json:",omitempty"`
 }
 
 // failures are the errors that go from node to node.
@@ -164,7 +167,10 @@ func (e *Everywhere) ServeHTTP(w nethttp.ResponseWriter, r *nethttp.Request) {
 	case "get":
 		a.Parts, err = e.Own.Parts(r.Context(), q.Tenant, q.ID)
 	case "list":
-		a.List, err = e.Own.List(r.Context(), q.Tenant, q.List)
+		if a.List, err = e.Own.List(r.Context(), q.Tenant, q.List); errors.Is(err, http.ErrTooMuch) {
+			a.TooMuch, err = true, nil
+		}
+		shorten(&a.List)
 	case "cancel":
 		a, err = e.cancelOwn(r.Context(), q.Tenant, q.Cancel)
 	case "move":
@@ -174,7 +180,8 @@ func (e *Everywhere) ServeHTTP(w nethttp.ResponseWriter, r *nethttp.Request) {
 			err = errors.New("it keeps no accounting log")
 			break
 		}
-		a.Events, err = e.Events.Pull(r.Context(), q.Tenant, http.EventQuery{After: q.After, Limit: q.Limit})
+		a.Events, err = e.Events.Pull(r.Context(), q.Tenant,
+			http.EventQuery{After: q.After, Limit: q.Limit, Brief: true})
 	default:
 		err = fmt.Errorf("it has no answer to %.20q", q.Do)
 	}
@@ -186,7 +193,9 @@ func (e *Everywhere) ServeHTTP(w nethttp.ResponseWriter, r *nethttp.Request) {
 	}
 	a.Name = e.Name
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(&a)
+	text := json.NewEncoder(w)
+	text.SetEscapeHTML(false) // events are to be as they are
+	_ = text.Encode(&a)
 }
 
 // ask asks a node.
@@ -204,7 +213,7 @@ func (e *Everywhere) ask(ctx context.Context, node int, q question) (a answered,
 		return a, err
 	}
 	defer turn.End()
-	if q.Do != "cancel" || q.Cancel.ID != 0 {
+	if long := q.Do == "list" || q.Do == "cancel" && q.Cancel.ID == 0; !long {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, patience, errSilent)
 		defer cancel()
@@ -212,6 +221,9 @@ func (e *Everywhere) ask(ctx context.Context, node int, q question) (a answered,
 	}
 	defer func() { e.note(ctx, node, err) }()
 	answer, err := e.Nodes.Ask(ctx, node, r)
+	if !errors.Is(ctx.Err(), context.Canceled) { // else the client has gone, or has its answer
+		e.spoke(node, err == nil)
+	}
 	if err != nil {
 		return a, err
 	}
@@ -449,26 +461,46 @@ func (e *Everywhere) List(ctx context.Context, tenant string, q http.MessageQuer
 	together.Go(func() { page, err = e.Own.List(ctx, tenant, q) })
 	answers, silent = e.askAll(ctx, nodes, question{Do: "list", Tenant: tenant, List: q},
 		func(answered) bool { return false })
-	if together.Wait(); err != nil {
-		return page, err
-	}
-	more := page.Next != ""
+	together.Wait()
 	for _, a := range answers {
-		page.Messages = append(page.Messages, a.List.Messages...)
-		more = more || a.List.Next != ""
-	}
-	slices.SortStableFunc(page.Messages, func(a, b http.Message) int { return cmp.Compare(a.ID, b.ID) })
-	for n := q.Limit; n < len(page.Messages); n++ { // an old id can be that of messages of two nodes
-		if page.Messages[n].ID != page.Messages[n-1].ID {
-			page.Messages, more = page.Messages[:n], true
+		if err == nil && a.TooMuch {
+			err = http.ErrTooMuch
 		}
 	}
-	if page.Next = ""; more && len(page.Messages) > 0 {
-		page.Next = page.Messages[len(page.Messages)-1].ID
+	if err != nil {
+		return page, err
+	}
+	end := page.Next // behind it a node may have more; ids sort as texts
+	for _, a := range answers {
+		page.Messages = append(page.Messages, a.List.Messages...)
+		if next := a.List.Next; next != "" && (end == "" || next < end) {
+			end = next
+		}
+	}
+	slices.SortStableFunc(page.Messages, func(a, b http.Message) int { return cmp.Compare(a.ID, b.ID) })
+	if n := q.Limit; n > 0 && n < len(page.Messages) && (end == "" || page.Messages[n-1].ID < end) {
+		end = page.Messages[n-1].ID
+	}
+	if page.Next = end; end != "" {
+		page.Messages = slices.DeleteFunc(page.Messages, func(m http.Message) bool { return m.ID > end })
 	}
 	slices.Sort(silent)
 	page.Unanswered = silent
 	return page, nil
+}
+
+// mostListed bounds the recipients in another node's part of a list, to some MB: there is one message at least.
+const mostListed = 20_000
+
+// shorten cuts a page off.
+func shorten(page *http.MessagePage) {
+	recipients := 0
+	for i, m := range page.Messages {
+		if recipients += len(m.Recipients); recipients > mostListed && i > 0 {
+			page.Messages, page.Next = page.Messages[:i], page.Messages[i-1].ID
+			return
+		}
+	}
 }
 
 // whole is a message of its parts.

@@ -1,6 +1,7 @@
 package submitted
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,7 +28,9 @@ type desk struct {
 	parts map[envelope.ID][]envelope.ID // what was moved here in several parts
 	ids   map[string][]envelope.ID      // by campaign, or key
 	moved []string
-	out   int // recipients that are withheld
+	out   int                  // recipients that are withheld
+	much  bool                 // to look through for a list
+	left  map[envelope.ID]bool // messages that leave while they are listed
 	fails error
 
 	mu    sync.Mutex
@@ -104,20 +107,33 @@ func (d *desk) Cancel(_ context.Context, tenant string, what http.Cancel) (done 
 }
 
 func (d *desk) List(_ context.Context, tenant string, q http.MessageQuery) (page http.MessagePage, err error) {
-	if d.fails != nil {
-		return page, d.fails
+	if d.fails != nil || d.much {
+		return page, cmp.Or(d.fails, http.ErrTooMuch)
 	}
+	shown, last := 0, ""
 	for _, id := range slices.Sorted(maps.Keys(d.known)) {
 		switch {
 		case id <= q.After || tenant != "acme":
-		case len(page.Messages) == q.Limit:
-			page.Next = page.Messages[q.Limit-1].ID
+			continue
+		case shown == q.Limit:
+			page.Next = last
 			return page, nil
-		default:
+		case !d.left[id]:
 			page.Messages = append(page.Messages, *d.known[id])
 		}
+		shown, last = shown+1, id.String()
 	}
 	return page, nil
+}
+
+// has counts ids that are known here.
+func (d *desk) has(ids map[envelope.ID]bool) (n int) {
+	for id := range ids {
+		if d.known[id] != nil {
+			n++
+		}
+	}
+	return n
 }
 
 func (d *desk) Move(_ context.Context, tenant string, id envelope.ID, at time.Time) error {
@@ -324,6 +340,29 @@ func TestListsOfAllNodes(t *testing.T) {
 				t.Errorf("limit %d: %s", limit, got)
 			}
 		}
+		w[2].left = map[envelope.ID]bool{102: true, 103: true, 112: true}
+		for _, limit := range []int{1, 2, 3, 7} {
+			got, q := 0, http.MessageQuery{Limit: limit}
+			for {
+				p, err := e.List(t.Context(), "acme", q)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got += len(p.Messages); p.Next == "" {
+					break
+				}
+				q.After, _ = envelope.ParseID(p.Next)
+				time.Sleep(time.Second)
+			}
+			if want := 20 - len(w[2].left) + w[1].has(w[2].left); got != want {
+				t.Errorf("limit %d: %d messages beside those that leave, want %d", limit, got, want)
+			}
+		}
+		w[2].much = true
+		if _, err := e.List(t.Context(), "acme", http.MessageQuery{Limit: 100}); !errors.Is(err, http.ErrTooMuch) {
+			t.Errorf("too much at another node: %v", err)
+		}
+		w[2].much = false
 		w[2].fails = errGone
 		if p, err := e.List(t.Context(), "acme", http.MessageQuery{Limit: 100}); err != nil || len(p.Messages) != len(w[1].known) || !slices.Equal(p.Unanswered, []int{2}) {
 			t.Errorf("%+v, %v", p, err)
@@ -340,6 +379,21 @@ func TestListsOfAllNodes(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestPartsOfListsAreBounded: a node's part of a page has as many messages as fit.
+func TestPartsOfListsAreBounded(t *testing.T) {
+	for _, each := range []int{1, mostListed / 4, mostListed * 2} {
+		page := http.MessagePage{Next: "105"}
+		for id := range 5 {
+			page.Messages = append(page.Messages, http.Message{ID: fmt.Sprint(101 + id), Recipients: make([]http.MessageRecipient, each)})
+		}
+		shorten(&page)
+		want := min(max(mostListed/each, 1), 5)
+		if len(page.Messages) != want || page.Next != fmt.Sprint(100+want) {
+			t.Errorf("%d recipients each: %d messages, next %s", each, len(page.Messages), page.Next)
+		}
+	}
 }
 
 // TestQuestionsAreBounded: an unknown id costs one round, a forwarded question none, and a tenant that asks for more than
@@ -620,6 +674,10 @@ func TestPatience(t *testing.T) {
 			if d := time.Since(began); d != want {
 				t.Errorf("%+v takes %s", what, d)
 			}
+		}
+		began := time.Now()
+		if _, err := e.List(t.Context(), "acme", http.MessageQuery{Limit: 10}); err != nil || time.Since(began) != 20*time.Second {
+			t.Errorf("a list takes %s, %v", time.Since(began), err)
 		}
 	})
 }
