@@ -82,6 +82,7 @@ type Controller struct {
 	round    []*address
 	ready    []*address // of the round, those that could be locked
 	unsure   []*address // whose last write may or may not have happened
+	repeat   time.Time  // of these: not before
 	keys     []Key
 	records  []Record
 	changes  []Change
@@ -211,6 +212,11 @@ func (c *Controller) wake(a *address) {
 	c.askingMu.Lock()
 	c.asking = append(c.asking, a)
 	c.askingMu.Unlock()
+	c.poked()
+}
+
+// poked has Run step at once.
+func (c *Controller) poked() {
 	select {
 	case c.poke <- struct{}{}:
 	default:

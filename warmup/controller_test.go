@@ -1,11 +1,13 @@
 package warmup_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -966,51 +968,157 @@ func TestBegin(t *testing.T) {
 	}
 }
 
-// small is a store that can't answer much at a time, and none when it is down.
+// small is a store that can't answer much at a time, takes its time, and fails.
 type small struct {
 	warmup.Store
-	down   bool
-	claims int
+	takes          func()
+	claim, write   error // of each call, nil: it succeeds
+	claims, writes int
+	largest        int // of writes
 }
 
 func (s *small) Claim(ctx context.Context, owner string, ttl time.Duration, keys []warmup.Key, dst []warmup.Record) ([]warmup.Record, warmup.Instant, error) {
-	if s.claims++; s.down || len(keys) > 500 {
-		return dst, 0, warmup.ErrDown
+	s.claims++
+	if s.takes(); s.claim != nil || len(keys) > 500 {
+		return dst, 0, cmp.Or(s.claim, warmup.ErrDown)
 	}
 	return s.Store.Claim(ctx, owner, ttl, keys, dst)
 }
 
-// TestManyIPsTakeSeveralCalls: a node of thousands of addresses asks for some at a time, and a store that is down once.
-func TestManyIPsTakeSeveralCalls(t *testing.T) {
-	w := newWorld(t, 3600, 86_400)
-	st := &small{Store: w.store}
-	c := w.node("a", func(cfg *warmup.Config) { cfg.Store = st })
+func (s *small) Write(ctx context.Context, changes []warmup.Change, dst []bool) ([]bool, error) {
+	s.writes++
+	s.largest = max(s.largest, len(changes))
+	if s.takes(); s.write != nil || len(changes) > 500 {
+		return dst, cmp.Or(s.write, warmup.ErrUnknownOutcome)
+	}
+	return s.Store.Write(ctx, changes, dst)
+}
+
+func nthIP(i int) string { return fmt.Sprintf("10.0.%d.%d", i/250, i%250) }
+
+// manyIPs is a node of some thousands of addresses, and what has each ask for a token.
+func manyIPs(t *testing.T, w *world, n int, st *small) (c *warmup.Controller, ask func() (sent int64)) {
+	t.Helper()
+	c = w.node("a", func(cfg *warmup.Config) { cfg.Store = st })
 	plans := make(map[string]*warmup.Plan)
-	for i := range 1200 {
-		plans[fmt.Sprintf("10.0.%d.%d", i/250, i%250)] = w.plan
+	for i := range n {
+		plans[nthIP(i)] = w.plan
 	}
 	if err := c.Assign(plans); err != nil {
 		t.Fatal(err)
 	}
-	ask := func() (sent int64) {
-		for ip := range plans {
-			n, _ := take(c, ip, "google", 1, false)
+	return c, func() (sent int64) {
+		for i := range n {
+			n, _ := take(c, nthIP(i), "google", 1, false)
 			sent += n
 		}
 		return sent
 	}
-	st.down = true
-	ask()
-	if c.Step(t.Context()); st.claims != 1 {
-		t.Errorf("a store that is down was asked %d times", st.claims)
+}
+
+// TestManyIPsTakeSeveralCalls: a node of thousands of addresses asks for some at a time, whatever has failed before. A
+// store that fails is asked no second time in a step, also for writes whose outcome is not known.
+func TestManyIPsTakeSeveralCalls(t *testing.T) {
+	for _, test := range []struct {
+		claim, write error
+		first        [2]int // claims and writes of the first step
+		later        int    // most calls of another
+	}{
+		{warmup.ErrDown, nil, [2]int{1, 0}, 1},
+		{nil, warmup.ErrDown, [2]int{1, 1}, 2},
+		{nil, warmup.ErrUnknownOutcome, [2]int{1, 1}, 2},
+	} {
+		w := newWorld(t, 3600, 86_400)
+		st := &small{Store: w.store, takes: func() {}, claim: test.claim, write: test.write}
+		c, ask := manyIPs(t, w, 1200, st)
+		ask()
+		if c.Step(t.Context()); [2]int{st.claims, st.writes} != test.first {
+			t.Errorf("%v, %v: %d claims and %d writes in a step", test.claim, test.write, st.claims, st.writes)
+		}
+		for range 20 { // until the outcomes of more than a part are unknown
+			w.pass(600 * time.Millisecond)
+			ask()
+			before := st.claims + st.writes
+			if c.Step(t.Context()); st.claims+st.writes-before > test.later {
+				t.Errorf("%v, %v: %d calls in a step", test.claim, test.write, st.claims+st.writes-before)
+			}
+		}
+		st.claim, st.write = nil, nil
+		for range 5 {
+			w.pass(time.Second)
+			ask()
+			c.Step(t.Context())
+		}
+		if n := ask(); n != 1200 || st.largest > 500 {
+			t.Errorf("%v, %v: %d of 1200 addresses have tokens", test.claim, test.write, n)
+		}
 	}
-	st.down = false
-	for range 5 {
-		w.pass(time.Second)
+}
+
+// one is a store that fails in all writes of an address.
+type one struct {
+	warmup.Store
+	ip string
+}
+
+func (s *one) Write(ctx context.Context, changes []warmup.Change, dst []bool) ([]bool, error) {
+	if slices.ContainsFunc(changes, func(c warmup.Change) bool { return c.Name == s.ip }) {
+		return dst, warmup.ErrUnknownOutcome
+	}
+	return s.Store.Write(ctx, changes, dst)
+}
+
+// TestAWriteThatAlwaysFails: writes whose outcome never gets known stop no other addresses.
+func TestAWriteThatAlwaysFails(t *testing.T) {
+	w := newWorld(t, 3600, 86_400)
+	c, ask := manyIPs(t, w, 1200, &small{Store: &one{w.store, "10.0.0.0"}, takes: func() {}})
+	for range 20 {
 		ask()
 		c.Step(t.Context())
+		w.pass(600 * time.Millisecond)
 	}
-	if n := ask(); n != 1200 {
-		t.Errorf("%d of 1200 addresses have tokens", n)
+	w.pass(time.Minute) // the others have saved up tokens
+	ask()
+	c.Step(t.Context())
+	if n := ask(); n != 700 {
+		t.Errorf("%d of 700 addresses have tokens", n)
+	}
+}
+
+// TestAStepEndsInTime: a slow store has a step end after a second and two calls, with the other addresses left to the
+// next ones: each has its turn. So it is with writes that are repeated.
+func TestAStepEndsInTime(t *testing.T) {
+	for _, write := range []error{nil, warmup.ErrUnknownOutcome} {
+		w := newWorld(t, 3600, 86_400)
+		st := &small{Store: w.store, takes: func() {}}
+		c, ask := manyIPs(t, w, 5000, st)
+		if st.write = write; write != nil {
+			for range 30 {
+				ask()
+				c.Step(t.Context())
+				w.pass(600 * time.Millisecond)
+			}
+			st.write = nil
+		}
+		const call = 900 * time.Millisecond // both are within the time for which an address is locked
+		st.takes = func() { w.pass(call) }
+		tokens := make(map[string]bool)
+		for steps := 0; len(tokens) < 5000; steps++ {
+			if steps == 50 {
+				t.Fatalf("%v: %d addresses of 5000 have had tokens", write, len(tokens))
+			}
+			ask()
+			began := w.now()
+			wait := c.Step(t.Context())
+			if w.now().Sub(began) > time.Second+2*call || wait > time.Second {
+				t.Fatalf("%v: a step takes %v, and the next is in %v", write, w.now().Sub(began), wait)
+			}
+			w.pass(wait)
+			for i := range 5000 {
+				if n, _ := take(c, nthIP(i), "google", 1, true); n > 0 {
+					tokens[nthIP(i)] = true
+				}
+			}
+		}
 	}
 }

@@ -12,22 +12,25 @@ import (
 
 // Step does what is due: it answers what was asked, reports to the store what happened, and computes
 // each IP once a period. It returns how long the next one can wait. One Claim and one Write carry up to mostRound IPs;
-// no lock that TakeAll needs is held meanwhile.
+// no lock that TakeAll needs is held meanwhile. A store that has failed is not asked again in the step, and after a
+// period the step ends, with the other IPs left to the next one: nobody is answered before it ends.
 func (c *Controller) Step(ctx context.Context) time.Duration {
 	c.stepping.Lock()
 	defer c.stepping.Unlock()
 	now := c.cfg.Now()
-	c.finishUnsure(ctx, now)
+	end := now.Add(period)
 	c.gather(now)
-	for rest, found := c.round, true; len(rest) > 0; {
+	rest, answers := c.round, true
+	for answers && len(rest) > 0 && now.Before(end) {
 		n := min(len(rest), mostRound)
-		if found {
-			now = c.cfg.Now() // calls of a store elsewhere take their time
-			found = c.work(ctx, rest[:n], now)
-		} else {
-			c.abandon(rest[:n], now)
-		}
-		rest = rest[n:]
+		answers = c.work(ctx, rest[:n], now)
+		rest, now = rest[n:], c.cfg.Now() // calls of a store elsewhere take their time
+	}
+	if answers {
+		c.postpone(rest)
+		c.finishUnsure(ctx, end)
+	} else {
+		c.abandon(rest, now)
 	}
 	c.callTokens()
 	c.report()
@@ -74,6 +77,17 @@ func (c *Controller) gather(now time.Time) {
 	}
 }
 
+// postpone leaves IPs of the round to the next step, before those that ask meanwhile.
+func (c *Controller) postpone(rest []*address) {
+	if len(rest) == 0 {
+		return
+	}
+	c.askingMu.Lock()
+	c.asking = slices.Insert(c.asking, 0, rest...)
+	c.askingMu.Unlock()
+	c.poked()
+}
+
 // expect notes that an IP wants to be computed then.
 func (c *Controller) expect(then time.Time) {
 	if then.Before(c.soonest) {
@@ -81,7 +95,7 @@ func (c *Controller) expect(then time.Time) {
 	}
 }
 
-// work locks, computes and writes a part of the round. It returns false if the store does not answer.
+// work locks, computes and writes a part of the round. It returns false if the store has failed.
 func (c *Controller) work(ctx context.Context, round []*address, now time.Time) bool {
 	c.keys = c.keys[:0]
 	for _, a := range round {
@@ -103,9 +117,9 @@ func (c *Controller) work(ctx context.Context, round []*address, now time.Time) 
 	}
 	if len(c.changes) > 0 {
 		c.written, err = c.cfg.Store.Write(ctx, c.changes, c.written[:0])
-		c.settle(ctx, err, now)
+		c.settle(err, now)
 	}
-	return true
+	return err == nil
 }
 
 func (c *Controller) abandon(round []*address, now time.Time) {
@@ -134,7 +148,13 @@ func (c *Controller) found() {
 func (c *Controller) giveUp(a *address, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.queued, a.asked = false, time.Time{}
+	a.queued = false
+	c.sayNo(a, now)
+}
+
+// sayNo answers all asks of an IP with no. Callers hold a.mu.
+func (c *Controller) sayNo(a *address, now time.Time) {
+	a.asked = time.Time{}
 	a.visit = now.Add(a.period())
 	c.expect(a.visit)
 	for _, l := range a.lanes {
@@ -346,15 +366,15 @@ func (a *address) grantAll(p *Plan) (dirty bool) {
 	return dirty
 }
 
-// settle makes of the round's writes what the store said.
-func (c *Controller) settle(ctx context.Context, err error, now time.Time) {
+// settle makes of a part's writes what the store said.
+func (c *Controller) settle(err error, now time.Time) {
 	if errors.Is(err, ErrUnknownOutcome) {
 		c.cfg.Log.Warn("warm-up store: outcome of a write is unknown, it is repeated", "error", err)
 		for _, a := range c.ready {
 			a.change.Value = bytes.Clone(a.change.Value)
-			c.unsure = append(c.unsure, a)
+			c.answerNo(a, true, now)
 		}
-		c.finishUnsure(ctx, now)
+		c.unsure = append(c.unsure, c.ready...)
 		return
 	}
 	if err != nil {
@@ -369,37 +389,46 @@ func (c *Controller) settle(ctx context.Context, err error, now time.Time) {
 	}
 }
 
-// finishUnsure repeats writes whose outcome is not known. An IP waits with everything else until
-// its own is: only then is it known what it has.
-func (c *Controller) finishUnsure(ctx context.Context, now time.Time) {
-	if len(c.unsure) == 0 {
-		return
+// finishUnsure repeats writes whose outcome is not known: a part, and others until end. An IP waits with everything
+// else until its own is: only then is it known what it has. The round goes first, since a write can fail for ever.
+func (c *Controller) finishUnsure(ctx context.Context, end time.Time) {
+	now := c.cfg.Now()
+	for first := true; len(c.unsure) > 0 && !now.Before(c.repeat) && (first || now.Before(end)); first = false {
+		part := c.unsure[:min(len(c.unsure), mostRound)]
+		c.changes = c.changes[:0]
+		for _, a := range part {
+			c.changes = append(c.changes, a.change)
+		}
+		var err error
+		c.written, err = c.cfg.Store.Write(ctx, c.changes, c.written[:0])
+		if now = c.cfg.Now(); err != nil {
+			c.stillUnsure(err, now)
+			return
+		}
+		c.found()
+		for i, a := range part {
+			if c.written[i] {
+				c.commit(a, now)
+			} else {
+				// Somebody has locked the IP since. What was granted is lost if it was written and
+				// never was if it was not; both keep the caps.
+				c.drop(a, now)
+			}
+		}
+		c.unsure = c.unsure[len(part):]
 	}
-	changes := make([]Change, len(c.unsure))
-	for i, a := range c.unsure {
-		changes[i] = a.change
-	}
-	written, err := c.cfg.Store.Write(ctx, changes, nil)
-	if err != nil {
+}
+
+// stillUnsure answers those that wait for the outcome of a write, and has it repeated in a period.
+func (c *Controller) stillUnsure(err error, now time.Time) {
+	if len(c.round) == 0 {
 		c.lost(err)
-		for _, a := range c.unsure {
-			c.answerNo(a, now)
-			a.mu.Lock()
-			a.queued = true // it is in no round before its outcome is known
-			a.mu.Unlock()
-		}
-		return
+	} else { // others have just written
+		c.cfg.Log.Warn("warm-up store: the repeat of a write has failed", "error", err)
 	}
-	unsure := c.unsure
-	c.unsure = nil
-	for i, a := range unsure {
-		if written[i] {
-			c.commit(a, now)
-		} else {
-			// Somebody has locked the IP since. What was granted is lost if it was written and
-			// never was if it was not; both keep the caps.
-			c.drop(a, now)
-		}
+	c.repeat = now.Add(period)
+	for _, a := range c.unsure {
+		c.answerNo(a, true, now)
 	}
 }
 
@@ -501,7 +530,7 @@ func (c *Controller) undo(a *address, now time.Time) {
 	a.doing = nil
 	a.version = 0 // the record has moved on without us
 	a.mu.Unlock()
-	c.answerNo(a, now)
+	c.answerNo(a, false, now)
 }
 
 // drop is undo when it is not known whether it was told: it isn't told again.
@@ -510,20 +539,21 @@ func (c *Controller) drop(a *address, now time.Time) {
 	a.version = 0
 	a.finish(ErrUnknownOutcome)
 	a.mu.Unlock()
-	c.answerNo(a, now)
+	c.answerNo(a, false, now)
 }
 
-// answerNo is giveUp for an IP whose asks have been collected already.
-func (c *Controller) answerNo(a *address, now time.Time) {
+// answerNo is giveUp for an IP whose asks have been collected already. One that is unsure stays out of rounds.
+func (c *Controller) answerNo(a *address, unsure bool, now time.Time) {
 	a.mu.Lock()
+	defer a.mu.Unlock()
 	for i := range a.grants {
 		if a.grants[i].want > 0 {
 			a.grants[i].lane.backoff = now.Add(a.period())
 			a.grants[i].want = 0
 		}
 	}
-	a.mu.Unlock()
-	c.giveUp(a, now)
+	a.queued = unsure
+	c.sayNo(a, now)
 }
 
 // waiting is how many recipients wait for a lane.
