@@ -9,13 +9,16 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
 
 	"example.org/mta/bounce/inbox"
 	"example.org/mta/bounce/returnpath"
+	"example.org/mta/internal/fair"
 	"example.org/mta/internal/faultlog"
+	"example.org/mta/internal/network"
 )
 
 // Nodes are the nodes of a cluster.
@@ -36,8 +39,9 @@ type Elsewhere struct {
 	now   func() time.Time
 	fails *faultlog.Kind
 
-	mu  sync.Mutex // guards met
-	met map[int]met
+	mu    sync.Mutex // guards what follows
+	met   map[int]met
+	turns map[int]*fair.Turns // by node that is asked
 }
 
 // met is which tokens a node has made.
@@ -53,6 +57,9 @@ const (
 	// metFor is for how long a node that did not make a token isn't asked about others of that maker, unless the id of
 	// the message names it: another relay can have got its number.
 	metFor = time.Minute
+	// atOnce bounds the reports that are handed to a node at a time, as Ask does. A neighbourhood of clients has one of
+	// them: a stranger who brings many must not keep out those of others.
+	atOnce = 4
 	// maxHanded bounds a report, in octets: JSON writes three of its content as four.
 	maxHanded = 1 << 20
 )
@@ -65,7 +72,7 @@ type taken struct {
 
 // NewElsewhere joins an inbox to those of other nodes. node is what the tokens of this one have.
 func NewElsewhere(node returnpath.Node, now func() time.Time, log *slog.Logger) *Elsewhere {
-	return &Elsewhere{node: node, now: now, met: make(map[int]met),
+	return &Elsewhere{node: node, now: now, met: make(map[int]met), turns: make(map[int]*fair.Turns),
 		fails: faultlog.New(log, now, slog.LevelWarn,
 			"reports about mail of other nodes are refused with 4xx, and come again",
 			"reports about mail of other nodes are no longer refused")}
@@ -105,7 +112,7 @@ func (e *Elsewhere) hand(ctx context.Context, h *inbox.Handed) (inbox.Outcome, e
 	}
 	var silent error
 	for _, node := range e.likely(others, home, h.Token.Node) {
-		answer, err := e.ask(ctx, node, body)
+		answer, err := e.ask(ctx, node, h.Mail.Peer.Addr(), body)
 		switch {
 		case err != nil:
 			silent = errors.Join(silent, fmt.Errorf("node %d: %w", node, err))
@@ -137,8 +144,29 @@ func (e *Elsewhere) likely(others []int, home int, maker returnpath.Node) []int 
 	return all
 }
 
-// ask has a node take a report.
-func (e *Elsewhere) ask(ctx context.Context, node int, body []byte) (t taken, err error) {
+// begin waits for a client's turn to have a node asked.
+func (e *Elsewhere) begin(ctx context.Context, node int, client netip.Addr) (*fair.Turn, error) {
+	e.mu.Lock()
+	turns := e.turns[node]
+	if turns == nil {
+		turns = fair.New(atOnce, e.now)
+		e.turns[node] = turns
+	}
+	e.mu.Unlock()
+	turn, err := turns.Begin(ctx, network.Around(client).String())
+	if err != nil {
+		return nil, fmt.Errorf("not asked, since other reports wait for it: %w", err)
+	}
+	return turn, nil
+}
+
+// ask has a node take a report that a client has brought.
+func (e *Elsewhere) ask(ctx context.Context, node int, client netip.Addr, body []byte) (t taken, err error) {
+	turn, err := e.begin(ctx, node, client)
+	if err != nil {
+		return t, err
+	}
+	defer turn.End()
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://node/", bytes.NewReader(body))
 	if err != nil {
 		return t, err

@@ -8,14 +8,19 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"example.org/mta/bounce"
 	"example.org/mta/bounce/inbox"
 	"example.org/mta/bounce/returnpath"
+	"example.org/mta/internal/bubble"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/reply"
 )
@@ -199,5 +204,73 @@ type garbled struct {
 func (g garbled) Ask(context.Context, int, *http.Request) (*http.Response, error) {
 	w := httptest.NewRecorder()
 	fmt.Fprint(w, g.answer)
+	return w.Result(), nil
+}
+
+// TestStrangersLeaveRoomForReports: a neighbourhood that brings many reports about mail of a node has one of them handed
+// over at a time, and those of others are next.
+func TestStrangersLeaveRoomForReports(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		a, _ := c.node(1, 0xa)
+		c.node(2, 0xb)
+		slow := &slowly{members: members{c, 1}}
+		a.Join(nil, slow)
+		bring := func(from string) error {
+			_, err := a.Hand(t.Context(), &inbox.Handed{Token: returnpath.Token{Node: 0xb, Message: at + 2},
+				Mail: inbox.Mail{Peer: netip.MustParseAddrPort(from)}})
+			return err
+		}
+		var strangers sync.WaitGroup
+		var refused atomic.Int32
+		for i := range 50 {
+			strangers.Go(func() {
+				if err := bring(fmt.Sprintf("192.0.2.%d:4000", i)); err != nil {
+					refused.Add(1)
+				}
+			})
+		}
+		synctest.Wait()
+		if n := slow.now.Load(); n != 1 {
+			t.Errorf("%d reports of one neighbourhood are handed over at a time", n)
+		}
+		var others sync.WaitGroup
+		began := time.Now()
+		for i := range 12 {
+			others.Go(func() {
+				if err := bring(fmt.Sprintf("203.0.%d.1:4000", i)); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		others.Wait()
+		if took := time.Since(began); took > 4*time.Second || slow.most.Load() > 4 {
+			t.Errorf("12 reports of others take %s, %d at a time", took, slow.most.Load())
+		}
+		strangers.Wait()
+		if n := refused.Load(); n < 20 || n > 35 { // it is more than the node takes in 20 s
+			t.Errorf("%d of 50 are refused", n)
+		}
+	})
+}
+
+// slowly are nodes that take a second for a report.
+type slowly struct {
+	members
+	now, most atomic.Int32
+}
+
+func (s *slowly) Ask(ctx context.Context, _ int, _ *http.Request) (*http.Response, error) {
+	n := s.now.Add(1)
+	defer s.now.Add(-1)
+	for most := s.most.Load(); n > most && !s.most.CompareAndSwap(most, n); most = s.most.Load() {
+	}
+	select {
+	case <-time.After(time.Second):
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	w := httptest.NewRecorder()
+	fmt.Fprint(w, `{"Node":11,"Outcome":"recorded"}`)
 	return w.Result(), nil
 }
