@@ -26,6 +26,8 @@ type Nodes interface {
 	Self() int
 	// Others are the numbers of the other members; false while they are not known.
 	Others() ([]int, bool)
+	// Away is for how long another member had not written its row when the database was read last.
+	Away(node int) time.Duration
 	// Ask has another node answer a request, by its Elsewhere. The whole answer is in memory, and bounded.
 	Ask(ctx context.Context, node int, r *http.Request) (*http.Response, error)
 }
@@ -57,6 +59,9 @@ const (
 	// metFor is for how long a node that did not make a token isn't asked about others of that maker, unless the id of
 	// the message names it: another relay can have got its number.
 	metFor = time.Minute
+	// gone is when a node that is away is waited for no longer, unless it is known to make such tokens: reports about
+	// mail of nobody must not come again for ever. Hosts keep a bounce for days.
+	gone = 12 * time.Hour
 	// atOnce bounds the reports that are handed to a node at a time, as Ask does. A neighbourhood of clients has one of
 	// them: a stranger who brings many must not keep out those of others.
 	atOnce = 4
@@ -82,8 +87,8 @@ func NewElsewhere(node returnpath.Node, now func() time.Time, log *slog.Logger) 
 func (e *Elsewhere) Join(b *inbox.Inbox, nodes Nodes) { e.inbox, e.nodes = b, nodes }
 
 // Hand has the node that has records of a message take a report about it, and returns what became of it; "" when all
-// nodes have answered that they have none. While one does not answer that could have them it is an error: nothing is
-// lost then, since who brought the report brings it again.
+// nodes have answered that they have none, or the one that has made the token has. While one does not answer that could
+// have them it is an error: nothing is lost then, since who brought the report brings it again.
 func (e *Elsewhere) Hand(ctx context.Context, h *inbox.Handed) (inbox.Outcome, error) {
 	outcome, err := e.hand(ctx, h)
 	switch {
@@ -111,20 +116,36 @@ func (e *Elsewhere) hand(ctx context.Context, h *inbox.Handed) (inbox.Outcome, e
 		return "", err
 	}
 	var silent error
+	none := false
 	for _, node := range e.likely(others, home, h.Token.Node) {
 		answer, err := e.ask(ctx, node, h.Mail.Peer.Addr(), body)
 		switch {
-		case err != nil:
+		case err != nil && e.could(node, h.Token.Node):
 			silent = errors.Join(silent, fmt.Errorf("node %d: %w", node, err))
+		case err != nil:
 		case answer.Outcome != "", answer.Node == h.Token.Node && node == home:
 			return answer.Outcome, nil
+		case answer.Node == h.Token.Node:
+			none = true // it has no records of mail of before it joined
 		}
+	}
+	if none {
+		return "", nil
 	}
 	return "", silent
 }
 
+// could reports whether a node that does not answer may have made a token.
+func (e *Elsewhere) could(node int, maker returnpath.Node) bool {
+	e.mu.Lock()
+	m, asked := e.met[node]
+	e.mu.Unlock()
+	return asked && m.node == maker || e.nodes.Away(node) < gone
+}
+
 // likely are the nodes that can have made a token, the likeliest first: the one with whose number the message's id
-// ends, which is any number in ids of before a node joined, and those that have made such tokens.
+// ends, which is any number in ids of before a node joined, and those that have made such tokens. Another node has made
+// one of this node's name at most if the id has its number.
 func (e *Elsewhere) likely(others []int, home int, maker returnpath.Node) []int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -132,6 +153,8 @@ func (e *Elsewhere) likely(others []int, home int, maker returnpath.Node) []int 
 		switch m, asked := e.met[node]; {
 		case node == home:
 			return 0
+		case maker == e.node:
+			return 3
 		case asked && m.node == maker:
 			return 1
 		case !asked || e.now().Sub(m.at) >= metFor:

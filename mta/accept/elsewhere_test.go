@@ -32,7 +32,8 @@ type cluster struct {
 	nodes map[int]*Elsewhere
 	log   strings.Builder
 	asked []int
-	away  []int // nodes without an answer
+	away  []int         // nodes without an answer
+	since time.Duration // when they were seen last
 }
 
 // books have some messages.
@@ -86,6 +87,13 @@ func (m members) Others() (all []int, known bool) {
 	}
 	slices.Sort(all)
 	return all, len(m.nodes) > 1
+}
+
+func (m members) Away(node int) time.Duration {
+	if slices.Contains(m.away, node) {
+		return m.since
+	}
+	return 0
 }
 
 func (m members) Ask(ctx context.Context, node int, r *http.Request) (*http.Response, error) {
@@ -163,6 +171,32 @@ func TestWithoutAnAnswerReportsComeAgain(t *testing.T) {
 	c.hands(a, at+2, 0xb, "recorded", 2)
 	delete(c.nodes, 2) // it was forgotten
 	c.hands(a, at+2, 0xb, "")
+}
+
+// TestReportsDoNotWaitForOtherNodes than those that can have sent the mail: of a forgotten node, and of before a node
+// joined.
+func TestReportsDoNotWaitForOtherNodes(t *testing.T) {
+	c := newCluster(t)
+	a, _ := c.node(1, 0xa)
+	c.node(2, 0xb)
+	c.node(3, 0xc)
+	c.away = []int{3}
+	c.hands(a, at, 0xa, "")       // this node's, of before it joined
+	c.hands(a, at+2, 0xa, "", 2)  // likewise, or of a node with the same name
+	c.hands(a, at, 0xb, "", 2, 3) // the maker has no records of it
+	c.hands(a, at+4, 0xd, "node 3: no answer", 3)
+	c.hands(a, at+3, 0xa, "node 3: no answer", 3)
+	c.since = gone - time.Second
+	c.hands(a, at+4, 0xd, "node 3: no answer", 3)
+	c.since = gone
+	c.hands(a, at+4, 0xd, "", 3)
+	c.hands(a, at+3, 0xa, "", 3)
+	// A node that has made such tokens is waited for until it is forgotten.
+	c.away = nil
+	c.hands(a, at+3, 0xc, "", 3)
+	c.away = []int{3}
+	c.hands(a, at+3, 0xc, "node 3: no answer", 3)
+	c.hands(a, at+1027, 0xc, "node 3: no answer", 3)
 }
 
 // TestGarbledReportsAreRefused by the node that they are handed to.

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"runtime/debug"
+	"time"
 
 	"example.org/mta/cluster/asking"
 	"example.org/mta/cluster/link"
@@ -76,6 +77,17 @@ func (n *Nodes) Others() (all []int, known bool) {
 		}
 	}
 	return all, len(members) > 0
+}
+
+// Away is for how long another member had not written its row when the database was read last; 0 for one without a row.
+func (n *Nodes) Away(node int) time.Duration {
+	s := n.part.Status()
+	for _, m := range s.Members {
+		if int(m.Number) == node {
+			return time.Duration(m.Ago*float64(time.Second)) - s.Silent
+		}
+	}
+	return 0
 }
 
 // Ask has another node answer a request.
