@@ -190,6 +190,7 @@ func (r *operators) collectors() []prometheus.Collector {
 		metrics.IfThere("keys", r.keys.Load),
 		metrics.Of("callouts", r.callouts.Stats),
 		metrics.By("milters", r.milters.Counts),
+		metrics.By("refused reports", r.reports.others.Refused),
 		metrics.Of("kept", r.reports.folder.Stats),
 		metrics.Of("suppressed", r.suppression.Stats),
 		metrics.Of("feed", r.feeder.Stats),

@@ -30,7 +30,8 @@ const (
 type reports struct {
 	inbox  *inbox.Inbox
 	folder *inbox.Folder
-	memory *intake.Memory // for what is coming in
+	memory *intake.Memory    // for what is coming in
+	others *accept.Elsewhere // nil without a cluster
 }
 
 // openInbound makes what takes reports about the relay's own mail.
@@ -51,10 +52,10 @@ func (r *mailIn) openInbound(cfg *config.Config, _ *undoer) error {
 		r.reports.inbox = inbox.New(ic)
 		return nil
 	}
-	other := accept.NewElsewhere(r.node, r.now, r.log)
-	ic.Elsewhere = other.Hand
-	r.reports.inbox = inbox.New(ic)
-	other.Join(r.reports.inbox, wiring.Reports(r.cluster, other, r.log))
+	others := accept.NewElsewhere(r.node, r.now, r.log)
+	ic.Elsewhere = others.Hand
+	r.reports.inbox, r.reports.others = inbox.New(ic), others
+	others.Join(r.reports.inbox, wiring.Reports(r.cluster, others, r.log))
 	return nil
 }
 

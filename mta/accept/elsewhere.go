@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -44,6 +45,8 @@ type Elsewhere struct {
 	mu    sync.Mutex // guards what follows
 	met   map[int]met
 	turns map[int]*fair.Turns // by node that is asked
+	// refused counts reports by the node whose silence had them refused.
+	refused map[int]int64
 }
 
 // met is which tokens a node has made.
@@ -78,6 +81,7 @@ type taken struct {
 // NewElsewhere joins an inbox to those of other nodes. node is what the tokens of this one have.
 func NewElsewhere(node returnpath.Node, now func() time.Time, log *slog.Logger) *Elsewhere {
 	return &Elsewhere{node: node, now: now, met: make(map[int]met), turns: make(map[int]*fair.Turns),
+		refused: make(map[int]int64),
 		fails: faultlog.New(log, now, slog.LevelWarn,
 			"reports about mail of other nodes are refused with 4xx, and come again",
 			"reports about mail of other nodes are no longer refused")}
@@ -115,13 +119,16 @@ func (e *Elsewhere) hand(ctx context.Context, h *inbox.Handed) (inbox.Outcome, e
 	if err != nil {
 		return "", err
 	}
-	var silent error
-	none := false
+	var (
+		silent []int
+		errs   error
+		none   bool
+	)
 	for _, node := range e.likely(others, home, h.Token.Node) {
 		answer, err := e.ask(ctx, node, h.Mail.Peer.Addr(), body)
 		switch {
 		case err != nil && e.could(node, h.Token.Node):
-			silent = errors.Join(silent, fmt.Errorf("node %d: %w", node, err))
+			silent, errs = append(silent, node), errors.Join(errs, fmt.Errorf("node %d: %w", node, err))
 		case err != nil:
 		case answer.Outcome != "", answer.Node == h.Token.Node && node == home:
 			return answer.Outcome, nil
@@ -132,7 +139,27 @@ func (e *Elsewhere) hand(ctx context.Context, h *inbox.Handed) (inbox.Outcome, e
 	if none {
 		return "", nil
 	}
-	return "", silent
+	e.mu.Lock()
+	for _, node := range silent {
+		e.refused[node]++
+	}
+	e.mu.Unlock()
+	return "", errs
+}
+
+// Refused returns how many reports were refused since the start by the number of the node that did not answer. A nil
+// Elsewhere has none.
+func (e *Elsewhere) Refused() map[string]int64 {
+	if e == nil {
+		return nil
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	out := make(map[string]int64, len(e.refused))
+	for node, n := range e.refused {
+		out[strconv.Itoa(node)] = n
+	}
+	return out
 }
 
 // could reports whether a node that does not answer may have made a token.

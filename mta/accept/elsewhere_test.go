@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -163,6 +164,9 @@ func TestWithoutAnAnswerReportsComeAgain(t *testing.T) {
 	c.hands(a, at+3, 0xb, "node 2: no answer", 3, 2)
 	if got := c.log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "refused with 4xx") {
 		t.Errorf("logged %s", got)
+	}
+	if got := a.Refused(); !maps.Equal(got, map[string]int64{"2": 2}) {
+		t.Errorf("refused %v", got)
 	}
 	c.away = nil
 	second.err = errors.New("disk on fire")
