@@ -56,8 +56,8 @@ type met struct {
 }
 
 const (
-	// settling is how long a report that was handed over may take. The other node waits less: brought again, the
-	// report is a repeat. searching is how long it waits for all nodes.
+	// settling is how long a report that was handed over may take. The other node waits less: brought again meanwhile,
+	// the report waits for the first one. searching is how long it waits for all nodes, and for its turns.
 	settling, searching = 10 * time.Second, 20 * time.Second
 	// metFor is for how long a node that did not make a token isn't asked about others of that maker, unless the id of
 	// the message names it: another relay can have got its number.
