@@ -19,6 +19,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"example.org/mta/bounce"
@@ -66,27 +67,38 @@ type Adopter struct {
 	ctx  context.Context // ends with Close
 	stop func()
 
-	beginning sync.Mutex // held by Adopt
+	turn chan struct{} // has room while nobody looks at a directory
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards what follows; not held over I/O
 	latest *adoption  // nil before the first
 }
 
 // New makes an Adopter.
 func New(cfg Config) *Adopter {
-	a := &Adopter{cfg: cfg}
+	a := &Adopter{cfg: cfg, turn: make(chan struct{}, 1)}
 	a.ctx, a.stop = context.WithCancel(context.Background())
 	return a
 }
 
-// Close ends an adoption that goes on, as far as it is.
+// Close ends an adoption that goes on, as far as it is. A file system that hangs holds it up for 15 s at most: what it
+// has is as after a kill then.
 func (a *Adopter) Close() error {
 	a.stop()
-	a.beginning.Lock()
-	defer a.beginning.Unlock()
+	late := time.NewTimer(ending)
+	defer late.Stop()
+	hangs := errors.New("the directory of a dead node does not answer: it is left open")
+	select {
+	case a.turn <- struct{}{}: // for good
+	case <-late.C:
+		return hangs
+	}
 	if latest := a.newest(); latest != nil {
 		latest.cancel()
-		<-latest.over
+		select {
+		case <-latest.over:
+		case <-late.C:
+			return hangs
+		}
 	}
 	return nil
 }
@@ -96,6 +108,9 @@ func (a *Adopter) newest() *adoption {
 	defer a.mu.Unlock()
 	return a.latest
 }
+
+// interrupted is the error of a command that was, and of one that the relay's end has overtaken.
+var interrupted = api.Unavailable("give the command again", "it was interrupted")
 
 func conflict(hint, format string, args ...any) error {
 	return &api.Error{Status: http.StatusConflict, Message: fmt.Sprintf(format, args...), Hint: hint}
@@ -120,11 +135,39 @@ func (a *Adopter) Adopt(ctx context.Context, c api.Adopt) (done api.Adopted, err
 	case !a.cfg.Cluster.Takes():
 		return done, conflict("'mta cluster status' has the reason", "this node takes no part in its cluster now")
 	}
-	a.beginning.Lock()
-	defer a.beginning.Unlock()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(a.ctx, cancel)()
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	select {
+	case a.turn <- struct{}{}:
+	case <-ctx.Done():
+		return done, interrupted
+	case <-late.C:
+		return done, conflict("wait for its end: a large queue, and a file system that does not answer, take long",
+			"a directory is being looked at for another command")
+	}
+	type answer struct {
+		done api.Adopted
+		err  error
+	}
+	ended := make(chan answer, 1)
+	go func() {
+		defer func() { <-a.turn }()
+		done, err := a.adopt(ctx, c)
+		ended <- answer{done, err}
+	}()
+	select {
+	case is := <-ended:
+		return is.done, is.err
+	case <-ctx.Done(): // a file system that hangs holds up that goroutine alone
+		return done, interrupted
+	}
+}
+
+// adopt is Adopt for one caller at a time.
+func (a *Adopter) adopt(ctx context.Context, c api.Adopt) (done api.Adopted, err error) {
 	if latest := a.newest(); latest != nil && latest.running() {
 		done.Adoption = latest.status()
 		if same(latest.dir, c.Dir) {
@@ -142,7 +185,7 @@ func (a *Adopter) Adopt(ctx context.Context, c api.Adopt) (done api.Adopted, err
 		return done, nil
 	}
 	if c.DryRun {
-		done.Adoption = api.Adoption{Dir: d.cfg.DataDir, NodeID: d.cfg.NodeID, Letters: d.letters(),
+		done.Adoption = api.Adoption{Dir: d.cfg.DataDir, NodeID: d.cfg.NodeID, Letters: d.letters,
 			Moving: api.Moving{Node: int(d.node.Number)}}
 		report, err := store.Fsck(datadir.Queue(d.cfg), nil, nil)
 		if err != nil {
@@ -168,8 +211,15 @@ func (a *Adopter) Adopt(ctx context.Context, c api.Adopt) (done api.Adopted, err
 	}
 	done.Count = int(x.queue.Stats().Queued)
 	a.mu.Lock()
-	a.latest = x
+	late := a.ctx.Err() != nil
+	if !late {
+		a.latest = x
+	}
 	a.mu.Unlock()
+	if late {
+		x.close()
+		return done, interrupted
+	}
 	go x.run()
 	done.Adoption = x.status()
 	return done, nil
@@ -181,6 +231,7 @@ type directory struct {
 	node    membership.Dead
 	formats *format.Set
 	mark    datadir.Adopted
+	letters int // that sendmail has left there
 }
 
 // look finds out whose directory it is, and refuses one whose mail must not be moved. Nothing is changed.
@@ -194,6 +245,9 @@ func (a *Adopter) look(ctx context.Context, c api.Adopt) (d *directory, err erro
 	cfg.Cluster.Path = filepath.Join(c.Dir, "cluster")
 	d = &directory{cfg: &cfg}
 	if err := readable(datadir.Queue(&cfg)); err != nil {
+		return nil, err
+	}
+	if err := onlyFiles(ctx, &cfg); err != nil {
 		return nil, err
 	}
 	if err := datadir.NotRestoring(&cfg); err != nil {
@@ -216,7 +270,7 @@ func (a *Adopter) look(ctx context.Context, c api.Adopt) (d *directory, err erro
 	case errors.Is(err, vfs.ErrLocked):
 		return nil, conflict("stop it", "%s is in use by a relay", c.Dir)
 	case err != nil:
-		return nil, api.Invalid(mount, "%v", err)
+		return nil, api.Invalid(remedy(err), "%v", err)
 	}
 	lock.Close()
 	// A directory that was begun was checked then: its node was forgotten since.
@@ -227,12 +281,21 @@ func (a *Adopter) look(ctx context.Context, c api.Adopt) (d *directory, err erro
 	if err != nil {
 		return nil, api.Unavailable("'mta cluster status' has how the database is", "%v", err)
 	}
-	cfg.NodeID = d.node.Name
+	cfg.NodeID, d.letters = d.node.Name, letters(cfg.DataDir)
 	return d, nil
 }
 
 const mount = "name the data_dir of the dead node, where its volume is mounted here; the relay's user must be able " +
 	"to read and write it"
+
+// remedy is the hint for an error of the operating system with the directory.
+func remedy(err error) string {
+	if errors.Is(err, syscall.EROFS) {
+		return "copy the directory with 'cp -a' to a place that can be written, and adopt the copy; for a volume " +
+			"that can, the unit of the package needs ReadWritePaths, and the relay a restart"
+	}
+	return mount
+}
 
 // readable refuses what is no queue.
 func readable(dir string) error {
@@ -242,7 +305,7 @@ func readable(dir string) error {
 		return api.Invalid(mount, "%s is not the data directory of a relay: it has no folder named queue",
 			filepath.Dir(dir))
 	case err != nil:
-		return api.Invalid(mount, "%v", err)
+		return api.Invalid(remedy(err), "%v", err)
 	}
 	return nil
 }
@@ -256,8 +319,8 @@ func same(one, other string) bool {
 	return err == nil && os.SameFile(a, b)
 }
 
-// letters counts those that sendmail has left in the directory.
-func (d *directory) letters() int {
-	all, _ := os.ReadDir(filepath.Join(d.cfg.DataDir, config.Maildrop, maildrop.New))
+// letters counts those that sendmail has left in a data directory.
+func letters(dir string) int {
+	all, _ := os.ReadDir(filepath.Join(dir, config.Maildrop, maildrop.New))
 	return len(slices.DeleteFunc(all, func(e fs.DirEntry) bool { return strings.HasPrefix(e.Name(), ".") }))
 }

@@ -11,7 +11,9 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"example.org/mta/bounce"
@@ -44,6 +46,7 @@ type house struct {
 	steps    []string
 	took     []*exported.Message
 	sent     map[string]bool // types of events
+	hangs    chan struct{}   // Dead returns when it is closed, where there is one
 }
 
 func (h *house) step(what string) error {
@@ -65,6 +68,9 @@ func (h *house) Gone(n uint16) bool { return n == 4 }
 func (h *house) Dead(_ context.Context, path string, _ bool) (membership.Dead, error) {
 	if path != h.dead+"/cluster" {
 		h.Errorf("the file of the node is %s", path)
+	}
+	if h.hangs != nil {
+		<-h.hangs
 	}
 	return membership.Dead{Number: 1, Name: "one"}, h.step("dead")
 }
@@ -384,4 +390,89 @@ func TestWhichDirectories(t *testing.T) {
 			h.Error(err)
 		}
 	})
+}
+
+// TestForeignFiles are refused before anything opens them: a pipe would hold the relay up for ever, and behind a link
+// can be the relay's own mail.
+func TestForeignFiles(t *testing.T) {
+	foreign := map[string]func(path string) error{
+		"is a pipe":   func(path string) error { return syscall.Mkfifo(path, 0o600) },
+		"is a socket": func(path string) error { return syscall.Mknod(path, syscall.S_IFSOCK|0o600, 0) },
+		"is a link":   func(path string) error { return os.Symlink("/dev/null", path) },
+		"leads out":   func(path string) error { return os.Symlink("../../own", path) },
+		"or nowhere":  func(path string) error { return os.Symlink("/none/none", path) },
+		"is a folder": func(path string) error { return os.Mkdir(path, 0o700) },
+	}
+	within(t, func(h *house) {
+		for want, make := range foreign {
+			names := []string{"adopted", "cluster-moving", "destdb.format", "queue/large", "queue/00000009-00000009.seg", "log/x"}
+			switch want {
+			case "is a folder":
+				names = names[4:5]
+			case "is a socket":
+				names = names[3:]
+			}
+			for _, name := range names {
+				path := filepath.Join(h.dead, name)
+				os.Rename(path, path+".kept")
+				if err := make(path); err != nil {
+					t.Fatal(err)
+				}
+				for _, dry := range []bool{false, true} {
+					_, err := h.adopt(api.Adopt{Intent: api.Intent{DryRun: dry}})
+					if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) {
+						h.Errorf("%s: %v, want %q", name, err, want)
+					}
+				}
+				os.Remove(path)
+				os.Rename(path+".kept", path)
+			}
+		}
+		if mark, err := datadir.ReadAdopted(h.dead); err != nil || mark.By != 0 || len(h.steps) > 0 {
+			h.Errorf("%+v, %v, after the steps %v", mark, err, h.steps)
+		}
+		// The log can be elsewhere.
+		if err := errors.Join(os.Rename(h.dead+"/log", h.dir+"/log"), os.Symlink("../log", h.dead+"/log")); err != nil {
+			h.Fatal(err)
+		}
+		if _, err := h.adopt(api.Adopt{Intent: api.Intent{DryRun: true}}); err != nil {
+			h.Error(err)
+		}
+	})
+}
+
+// TestAdoptionHangs: while a file system does not answer, commands end with a reason, and so does the relay.
+func TestAdoptionHangs(t *testing.T) {
+	within(t, func(h *house) {
+		h.hangs = make(chan struct{})
+		ctx, cancel := context.WithCancel(h.Context())
+		time.AfterFunc(time.Second, cancel)
+		if _, err := h.adopter.Adopt(ctx, api.Adopt{Dir: h.dead}); err == nil || !strings.Contains(err.Error(), "interrupted") {
+			h.Error(err)
+		}
+		if _, err := h.adopt(api.Adopt{}); err == nil || !strings.Contains(err.Error(), "is being looked at") {
+			h.Error(err)
+		}
+		if _, err := h.adopter.Adoption(h.Context()); err == nil || !strings.Contains(err.Error(), "has adopted no mail") {
+			h.Error(err)
+		}
+		if err := h.adopter.Close(); err == nil || !strings.Contains(err.Error(), "does not answer") {
+			h.Error(err)
+		}
+		close(h.hangs)
+		synctest.Wait()
+		if mark, err := datadir.ReadAdopted(h.dead); err != nil || mark.By != 0 {
+			h.Errorf("%+v, %v", mark, err)
+		}
+	})
+}
+
+// TestRemedy: a volume that can't be written has another remedy than one that the user may not read.
+func TestRemedy(t *testing.T) {
+	if hint := remedy(&os.PathError{Op: "open", Path: "/mnt", Err: syscall.EROFS}); !strings.Contains(hint, "cp -a") {
+		t.Error(hint)
+	}
+	if hint := remedy(os.ErrPermission); !strings.Contains(hint, "relay's user") {
+		t.Error(hint)
+	}
 }

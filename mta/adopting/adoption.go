@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"time"
 
 	"example.org/mta/cluster/moving"
@@ -30,7 +31,8 @@ const (
 	look     = time.Second      // between two looks how far it is
 	rests    = 10 * time.Second // for which nothing more could move, when an adoption ends
 	fails    = 3                // attempts of a stream in a row, likewise
-	patience = 5 * time.Second  // with records that are to be written, and requests that are to end
+	patience = 5 * time.Second  // with records that are to be written, requests that are to end, and another command
+	ending   = 15 * time.Second // in which an adoption ends with the relay
 	lost     = "requests that are sent again with their Idempotency-Key are taken twice"
 )
 
@@ -52,6 +54,26 @@ type adoption struct {
 	last api.Adoption
 }
 
+// note has status return what is known now. It is not status itself, since it can wait for the file system.
+func (x *adoption) note() api.Adoption {
+	out := api.Adoption{Dir: x.dir, NodeID: x.cfg.NodeID, Running: true, Letters: x.letters,
+		Moving: kept.Moving(int(x.node.Number), x.mover, x.queue.Stats().Queued)}
+	if x.sends != nil {
+		out.Events, out.Failed = x.events()
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.last = out
+	return out
+}
+
+// status returns how far it was at the last look, at most about a second ago.
+func (x *adoption) status() api.Adoption {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.last
+}
+
 // open opens what the directory has. Nothing leaves it yet.
 func (a *Adopter) open(d *directory) (x *adoption, err error) {
 	x = &adoption{directory: d, dir: d.cfg.DataDir, of: a, over: make(chan struct{})}
@@ -60,6 +82,10 @@ func (a *Adopter) open(d *directory) (x *adoption, err error) {
 	defer func() {
 		if err != nil {
 			x.close()
+			if errors.Is(err, syscall.EROFS) {
+				err = conflict(remedy(err), "%s: %v", x.dir, err)
+				return
+			}
 			err = conflict("'mta queue fsck "+x.dir+"' names what is damaged; the log of this relay may have more",
 				"%s: %v", x.dir, err)
 		}
@@ -136,7 +162,7 @@ func (x *adoption) begin(ctx context.Context, off bool) error {
 	}
 	x.mark.By = int(x.of.cfg.Cluster.Number())
 	if err := x.mark.Write(x.dir); err != nil {
-		return api.Unavailable("let this relay's user write into the directory", "%v", err)
+		return api.Unavailable(remedy(err), "%v", err)
 	}
 	x.of.cfg.Log.Info("the mail of a dead node is adopted", "node", x.node.Number, "dir", x.dir,
 		"recipients", x.queue.Stats().Queued)
@@ -144,6 +170,7 @@ func (x *adoption) begin(ctx context.Context, off bool) error {
 	if x.sends != nil {
 		x.sends.Start()
 	}
+	x.note()
 	return nil
 }
 
@@ -168,7 +195,7 @@ func (x *adoption) run() {
 			return n == 0 && why == "", why != ""
 		}) && empty
 	}
-	last := x.status()
+	last := x.note()
 	err := x.close()
 	if err == nil && empty {
 		x.mark.Ended = x.of.cfg.Now().UTC()
@@ -190,6 +217,7 @@ func (x *adoption) run() {
 func (x *adoption) await(state func() (done, stuck bool)) bool {
 	var since time.Time
 	for {
+		x.note()
 		done, stuck := state()
 		switch now := time.Now(); {
 		case done:
@@ -231,20 +259,6 @@ func (x *adoption) running() bool {
 	default:
 		return true
 	}
-}
-
-func (x *adoption) status() api.Adoption {
-	if !x.running() {
-		x.mu.Lock()
-		defer x.mu.Unlock()
-		return x.last
-	}
-	out := api.Adoption{Dir: x.dir, NodeID: x.cfg.NodeID, Running: true, Letters: x.letters(),
-		Moving: kept.Moving(int(x.node.Number), x.mover, x.queue.Stats().Queued)}
-	if x.sends != nil {
-		out.Events, out.Failed = x.events()
-	}
-	return out
 }
 
 // close closes what is open.

@@ -176,16 +176,23 @@ func onlyFiles(dir string) error {
 			return fs.SkipDir
 		case path == filepath.Join(dir, config.Maildrop):
 			return fs.SkipDir
-		case d.Type()&(fs.ModeNamedPipe|fs.ModeDevice|fs.ModeIrregular) != 0:
-			return fmt.Errorf(
-				"%s is a pipe or a device, where the relay keeps files: move it away, and put the file back from a "+
-					"backup if there was one: %w", path, format.ErrRefused)
-		case d.IsDir() && filepath.Ext(path) == store.SegmentSuffix:
-			return fmt.Errorf("%s is a folder, where the queue keeps a file: move it away, and the queue goes on "+
-				"without what was in the file: %w", path, format.ErrRefused)
 		}
-		return nil
+		return Foreign(path, d)
 	})
+}
+
+// Foreign refuses an entry of a data directory that is neither a file nor a folder where that is expected.
+func Foreign(path string, d fs.DirEntry) error {
+	switch {
+	case d.Type()&(fs.ModeNamedPipe|fs.ModeDevice|fs.ModeIrregular) != 0:
+		return fmt.Errorf(
+			"%s is a pipe or a device, where the relay keeps files: move it away, and put the file back from a "+
+				"backup if there was one: %w", path, format.ErrRefused)
+	case d.IsDir() && filepath.Ext(path) == store.SegmentSuffix:
+		return fmt.Errorf("%s is a folder, where the queue keeps a file: move it away, and the queue goes on "+
+			"without what was in the file: %w", path, format.ErrRefused)
+	}
+	return nil
 }
 
 // Formats are those that the stores are written in.
