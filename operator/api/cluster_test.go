@@ -166,6 +166,10 @@ func TestTheRoleTravels(t *testing.T) {
 			t.Errorf("%+v: %d %s", test, w.Code, w.Body)
 		}
 	}
+	err := api.NewLocalClient(one.Handler()).Log(api.AtNode(t.Context(), 2), api.LogQuery{}, nil)
+	if err == nil || api.Hint(err) != "add order=newest, or ask at that node" {
+		t.Errorf("%v: %s", err, api.Hint(err))
+	}
 	if _, err := api.OpTrace.Call(api.AtNode(t.Context(), 2), api.NewLocalClient(one.Handler()), api.TraceQuery{}); err == nil || !strings.Contains(err.Error(), "at the node itself") {
 		t.Error(err)
 	}

@@ -474,14 +474,14 @@ func TestNewestRecords(t *testing.T) {
 		}
 		after = p.Next
 	}
-	var want []string // with < escaped as in the pages, which are objects with records in them
+	var want []string // the same octets
 	if err := c.Log(t.Context(), api.LogQuery{}, func(record []byte) error {
-		want = append(want, toJSON(t, json.RawMessage(record)))
+		want = append(want, string(record))
 		return nil
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if slices.Reverse(want); len(want) < 5 || !slices.Equal(got, want) {
+	if slices.Reverse(want); len(want) < 5 || !slices.Equal(got, want) || !strings.Contains(strings.Join(want, ""), "<") {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	for _, url := range []string{"/v1/log?order=newest&follow=true", "/v1/log?order=newest&last=3", "/v1/log?limit=3", "/v1/log?after=x", "/v1/log?order=newest&after=x", "/v1/log?order=newest&limit=1001", "/v1/log?order=next"} {

@@ -101,7 +101,8 @@ func (d *generator) document() object {
 				"description": "why, for the audit log: percent-encoded UTF-8, 500 octets at most",
 			}, "node": object{
 				"name": nodeHeader, "in": "header", "schema": object{"type": "integer", "minimum": 1, "maximum": 1023},
-				"description": "the number of the cluster's node that answers, in 5 s at most, or the answer is 502; absent: this relay",
+				"description": "the number of the cluster's node that answers, in 5 s at most, or the answer is 502; absent: this relay. " +
+					"/v1/log takes it with order=newest alone",
 			}},
 		},
 	}

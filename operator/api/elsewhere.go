@@ -95,8 +95,9 @@ func (o *operation) travels() bool {
 	return o.takes == "" && (o.media == "" || paged || o.media == "message/rfc822" || o.media == "text/plain")
 }
 
-// pager is a request for a page, or for all in another form than JSON, which only the node itself answers.
-type pager interface{ paged() bool }
+// pager is a request for a page, or for all in another form than JSON, which only the node itself answers: then paged
+// returns the error for others.
+type pager interface{ paged() error }
 
 // elsewhere has another node answer the operation if the request names one, and reports whether it does.
 func (o *operation) elsewhere(s *Server, w http.ResponseWriter, r *http.Request) (bool, error) {

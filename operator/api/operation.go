@@ -93,8 +93,10 @@ func gives[Q, A any](name, path, action, media, help string,
 			if _, err := readRequest(r, &q); err != nil {
 				return err
 			}
-			if p, either := any(&q).(pager); either && rightsOf(r.Context()).carried && !p.paged() {
-				return o.stays()
+			if p, either := any(&q).(pager); either && rightsOf(r.Context()).carried {
+				if err := p.paged(); err != nil {
+					return err
+				}
 			}
 			return do(s, w, r, q)
 		}
@@ -248,10 +250,13 @@ func readError(err error) error {
 }
 
 // writeJSON answers with what v points to.
-func writeJSON(w http.ResponseWriter, v any) error {
+func writeJSON(w http.ResponseWriter, v any) error { return encoderFor(w, v).Encode(v) }
+
+// encoderFor begins an answer with what v points to.
+func encoderFor(w http.ResponseWriter, v any) *json.Encoder {
 	fillLists(reflect.ValueOf(v).Elem())
 	w.Header().Set("Content-Type", "application/json")
-	return json.NewEncoder(w).Encode(v)
+	return json.NewEncoder(w)
 }
 
 // fillLists makes the lists of an answer that have no members, and are not left out then: [] for those who loop over

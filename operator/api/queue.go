@@ -52,7 +52,9 @@ func (s *Server) log(w http.ResponseWriter, r *http.Request, q logQuery) error {
 		if err != nil {
 			return err
 		}
-		return writeJSON(w, &p)
+		e := encoderFor(w, &p)
+		e.SetEscapeHTML(false) // records have the octets that they have in the log
+		return e.Encode(&p)
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()

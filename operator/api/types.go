@@ -508,7 +508,12 @@ type logQuery struct {
 	Limit int    `q:"limit" min:"1" max:"1000" help:"of newest: records on a page"`
 }
 
-func (q *logQuery) paged() bool { return q.Order == NewestFirst }
+func (q *logQuery) paged() error {
+	if q.Order == NewestFirst {
+		return nil
+	}
+	return Invalid("add order=newest, or ask at that node", "the log, oldest first, is read at the node itself alone")
+}
 
 // Check refuses mixtures of both.
 func (q *logQuery) Check() error {
