@@ -272,8 +272,71 @@ func TestLogOfACluster(t *testing.T) {
 	}
 	all[1].records = slices.Repeat(all[1].records[:1], mostLogged+1)
 	if code, out, errs = all.run(t, "log", "--last", "0", "--type", "Lost"); code != exitFailed || out != "" ||
-		!strings.Contains(errs, "more than 10000 records match") || !strings.Contains(errs, "add --last, or --newest") {
+		!strings.Contains(errs, "more than 10000 records match") ||
+		!strings.Contains(errs, "add --last 10000 or less, or --newest") {
 		t.Errorf("%d %.200s %s", code, out, errs)
+	}
+	if code, out, errs = all.run(t, "log", "--last", "10001"); code != exitUsage || out != "" ||
+		!strings.Contains(errs, "make it 10000 at most, or add --newest") {
+		t.Errorf("%d %.200s %s", code, out, errs)
+	}
+	if code, out, errs = all.run(t, "log", "--last", "10001", "--newest"); code != exitFailed ||
+		strings.Count(out, "\n") != 10_001 {
+		t.Errorf("%d %d lines %s", code, strings.Count(out, "\n"), errs)
+	}
+	if code, out, errs = all.run(t, "log", "--format", "pmta"); code != exitUsage || out != "" ||
+		!strings.Contains(errs, "no column for the node") {
+		t.Errorf("%d %.200s %s", code, out, errs)
+	}
+}
+
+// TestDamagedLogsOfACluster: a record that can't be read stands beside its neighbour and hides no others, and damage is
+// in the order of the nodes.
+func TestDamagedLogsOfACluster(t *testing.T) {
+	all := nodes{1: nodeWith(), 2: nodeWith()}
+	for i := range 12 {
+		at := relaytest.Now.Add(time.Duration(i) * time.Second)
+		n := all[i%2+1]
+		record := fmt.Sprintf(`{"type":"Lost","count":%d,"timestamp":%d,"event_time":%q,"site":"<&>"}`, i+1, at.Unix(),
+			at.Format(time.RFC3339Nano))
+		if i == 2 || i == 9 || i == 10 { // one at the begin of a page
+			record = fmt.Sprintf(`{"count":%d,"timestamp":"soon"}`, i+1)
+		}
+		n.records = append(n.records, record)
+	}
+	for _, test := range []struct{ args, order string }{
+		{"", "1:1 1:3 2:2 2:4 1:5 2:6 1:7 2:8 1:9 1:11 2:10 2:12"},
+		{"--last 6", "1:7 2:8 1:9 1:11 2:10 2:12"},
+		{"--last 2", "2:10 2:12"},
+		{"--newest --last 5", "2:12 2:10 1:11 1:9 2:8"},
+	} {
+		var got []string
+		code, out, errs := all.run(t, append([]string{"log", "--json"}, strings.Fields(test.args)...)...)
+		for line := range strings.Lines(out) {
+			var r struct{ Node, Count int }
+			if err := json.Unmarshal([]byte(line), &r); err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, fmt.Sprintf("%d:%d", r.Node, r.Count))
+			if record := strings.Replace(line, fmt.Sprintf(`"node":%d,`, r.Node), "", 1); !slices.Contains(all[r.Node].records,
+				strings.TrimSpace(record)) {
+				t.Errorf("log %s: %s is not in the log of node %d", test.args, record, r.Node)
+			}
+		}
+		if code != exitDone || strings.Join(got, " ") != test.order {
+			t.Errorf("log %s: %d %s\n%s%s", test.args, code, got, out, errs)
+		}
+	}
+	for n := 3; n <= 9; n++ {
+		all[n] = nodeWith()
+	}
+	var want []string
+	for n := 1; n <= 9; n++ {
+		all[n].damaged = "a file is damaged"
+		want = append(want, fmt.Sprintf("mta: node %d: a file is damaged", n))
+	}
+	if code, _, errs := all.run(t, "log"); code != exitFailed || !strings.Contains(errs, strings.Join(want, "\n")) {
+		t.Errorf("%d %s", code, errs)
 	}
 }
 

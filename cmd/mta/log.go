@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"context"
 	"encoding/csv"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"os/signal"
@@ -91,9 +93,15 @@ func newLog(c *cli) *cobra.Command {
 			if newest && q.Follow {
 				return usagef("--follow gives the oldest records first: leave out --newest")
 			}
+			if all && !newest && q.Last > mostLogged {
+				return hinted{usagef("--last: %d is too large for the logs of all nodes", q.Last),
+					fmt.Sprintf("make it %d at most, or add --newest", mostLogged)}
+			}
 			switch {
 			case format == "pmta" && asJSON:
 				return usagef("--format pmta and --json are two formats")
+			case format == "pmta" && all:
+				return usagef("--format pmta has no column for the node: leave out --cluster")
 			case format == "pmta":
 				return c.logPowerMTA(cmd.Context(), records{q, newest, all})
 			case format != "":
@@ -105,7 +113,9 @@ func newLog(c *cli) *cobra.Command {
 	flags := cmd.Flags()
 	c.addParams(cmd, &q)
 	flags.BoolVar(&newest, "newest", false, "the newest first: the first ones come at once, however large the log is")
-	flags.BoolVar(&asJSON, "json", false, "print the records unchanged: a line of JSON for each; of counts, one object")
+	flags.BoolVar(&asJSON, "json", false,
+		"print the records unchanged: a line of JSON for each, which begins with node if --cluster is given; of "+
+			"counts, one object")
 	flags.BoolVar(&all, "cluster", false,
 		"search the logs of all nodes of the cluster, whose numbers stand before the records")
 	flags.StringVar((*string)(&counts.By), "count-by", "",
@@ -256,10 +266,31 @@ func (c *cli) logEach(ctx context.Context, q records, show func(node int, record
 	return err
 }
 
-// entry is a record, and when it was made: zero for one that can't be read.
+// entry is a record, and when it was made.
 type entry struct {
 	record []byte
 	at     time.Time
+}
+
+// entriesOf gives the records of a page, newest first. One that can't be read has the time of its newer neighbour, or
+// of the older one at the begin of a page; on a page without any that can be read it is now. So it hides none of other
+// nodes, and no older ones of its own.
+func entriesOf(page []json.RawMessage, now time.Time) []entry {
+	entries := make([]entry, len(page))
+	var at time.Time
+	for i, text := range page {
+		if r, err := accounting.Parse(text); err == nil && !r.Time.IsZero() {
+			at = r.Time
+		}
+		entries[i] = entry{text, at}
+	}
+	for i := len(entries) - 1; i >= 0; i-- {
+		if entries[i].at.IsZero() {
+			entries[i].at = now
+		}
+		now = entries[i].at
+	}
+	return entries
 }
 
 // mostLogged is how many records of all nodes are kept to be shown in the reverse of the order in which they come.
@@ -280,21 +311,15 @@ func (c *cli) searchAll(ctx context.Context, client *api.Client, q records,
 		func(e *entry) string { return string(e.record) },
 		func(ctx context.Context, after string, limit int) (entries []entry, next string, err error) {
 			p, err := client.NewestRecords(ctx, q.LogQuery, after, limit)
-			for _, text := range p.Records {
-				e := entry{record: text}
-				if r, err := accounting.Parse(text); err == nil {
-					e.at = r.Time
-				}
-				entries = append(entries, e)
-			}
 			damaged.add(ctx, p.Damaged)
-			return entries, p.Next, err
+			return entriesOf(p.Records, c.now()), p.Next, err
 		}, func(r everywhere.Row[entry]) error {
 			if q.newest {
 				return each(r.Node, r.Value.record)
 			}
 			if len(rows) == mostLogged {
-				return hinted{fmt.Errorf("more than %d records match", mostLogged), "add --last, or --newest"}
+				return hinted{fmt.Errorf("more than %d records match", mostLogged),
+					fmt.Sprintf("add --last %d or less, or --newest", mostLogged)}
 			}
 			rows = append(rows, r)
 			return nil
@@ -309,21 +334,31 @@ func (c *cli) searchAll(ctx context.Context, client *api.Client, q records,
 }
 
 // damages is what nodes report of their logs. It is safe for concurrent use.
-type damages struct{ byNode sync.Map }
+type damages struct {
+	mu     sync.Mutex // guards byNode
+	byNode map[int]string
+}
 
 // add notes what a page of the node of ctx lacks.
 func (d *damages) add(ctx context.Context, lacks string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.byNode == nil {
+		d.byNode = make(map[int]string)
+	}
 	if lacks != "" {
-		d.byNode.Store(api.NodeOf(ctx), lacks)
+		d.byNode[api.NodeOf(ctx)] = lacks
 	}
 }
 
+// err is the damage of all nodes, in their order.
 func (d *damages) err() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	var all []error
-	d.byNode.Range(func(node, lacks any) bool {
-		all = append(all, fmt.Errorf("node %d: %s", node, lacks))
-		return true
-	})
+	for _, node := range slices.Sorted(maps.Keys(d.byNode)) {
+		all = append(all, fmt.Errorf("node %d: %s", node, d.byNode[node]))
+	}
 	return errors.Join(all...)
 }
 
