@@ -93,7 +93,8 @@ overload: ## three times of what a slow disk takes by SMTP and by HTTP, and a pa
 neighbours: ## what one tenant, client, host or stranger costs the others, a table, in six minutes; JSON=FILE has it as JSON
 	MTA_NEIGHBOURS=$${MTA_NEIGHBOURS:-8s} MTA_NEIGHBOURS_JSON='$(abspath $(JSON))' $(GO) test -count=1 -timeout 30m -run '^TestNeighbours$$' -v ./e2e
 
-cluster: e2e-install ## PostgreSQL with a standby and three relays: a limit that they share, and a queue that moves, in a minute
+cluster: ## PostgreSQL with a standby and three relays: a limit that they share, and a queue that moves, in a minute
+	@sh e2e/install.sh postgresql util-linux
 	MTA_CLUSTER=1 $(GO) test -count=1 -timeout 10m -run '^TestAClusterShown$$' -v ./e2e
 
 console: ## each page of the console in Chromium, in each theme, empty, full and without the relay, in five minutes

@@ -4,6 +4,7 @@
 # beside Postfix, unpacked into a cache; nginx, Caddy, Prometheus and Chromium; the SDKs of SendGrid and Resend, standardwebhooks and cloudevents from
 # PyPI and npm, and Kafka from Maven Central, in the cache; systemd-nspawn, and the files of a Debian that it boots, lintian and rpm; buildah, crun and Helm, and QEMU for arm64. Nothing of it is started or left running.
 #
+# With arguments it installs these alone, by their names in missing below: install.sh postgresql.
 # What is there already is left alone; a second run does nothing. Where it may not install (no
 # root, no apt-get, no network) it says what is missing: the tests then say the same and skip.
 # It ends well in any case; MTA_E2E_REQUIRE=1 makes the tests, and so CI, demand everything.
@@ -177,7 +178,12 @@ account() {
 	user "$1" || quiet adduser --system --group --quiet --allow-bad-names --no-create-home --home /nonexistent "$1"
 }
 
-todo=$(missing)
+# wanted names those of its arguments that are missing, without any all that are.
+wanted() {
+	if [ $# = 0 ]; then missing; else missing | grep -xF "$(printf '%s\n' "$@")"; fi
+}
+
+todo=$(wanted "$@")
 [ -z "$todo" ] && exit 0
 if [ "$(id -u)" != 0 ] || ! have apt-get; then
 	loudly 'THE TESTS WITH REAL MAIL SERVERS WILL BE SKIPPED IN PART.' \
@@ -239,7 +245,7 @@ for what in $todo; do
 	esac
 done
 
-todo=$(missing)
+todo=$(wanted "$@")
 [ -z "$todo" ] || loudly 'THE TESTS WITH REAL MAIL SERVERS WILL BE SKIPPED IN PART.' \
 	'Could not be installed: '"$(echo $todo)"
 exit 0
