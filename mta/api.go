@@ -52,13 +52,13 @@ func (r *mailIn) joinedAPI(hc submissionhttp.Config, api string) submissionhttp.
 	}
 	hc.Suppressions, hc.Unsubscribes = submitted.Suppressions{Own: r.suppression, Searches: r.submitted.Searches},
 		&r.unsubscribes
-	hc.Keys, hc.Memory, hc.Limits, hc.TenantRates = apiKeys{r}, r.requests, r.limits, r.tenants.Rates
+	hc.Keys, hc.Memory, hc.Limits, hc.TenantRates = apiKeys{r}, r.requests, r.limits, r.tenants().Rates
 	hc.Refused, hc.Draining = r.intruders.Listener(api), r.life.Refuses
 	hc.Observer, hc.Open = r.meter, r.clients.Of("api "+api)
-	hc.Admission, hc.Tokens, hc.TierOf = r.admission, r.tokens, r.tenants.Tier
+	hc.Admission, hc.Tokens, hc.TierOf = r.admission, r.tokens, r.tenants().Tier
 	hc.Mail.Intake = r.joinedIntake(hc.Mail.Intake, api)
 	hc.Mail.Templates, hc.Mail.Repeats = &r.templates, r.repeats
-	hc.Mail.MayUsePool = r.tenants.MayUsePool
+	hc.Mail.MayUsePool = r.tenants().MayUsePool
 	return hc
 }
 

@@ -46,7 +46,6 @@ import (
 type mailIn struct {
 	*mailOut
 
-	tenants      wiring.Tenants               // by the configuration in force
 	reports      reports                      // about the relay's own mail, that come in
 	admission    *admit.Gate                  // asked for what is submitted
 	servers      map[string]submissionServer  // by listener; New's, then guarded by reload
@@ -79,9 +78,12 @@ type mailIn struct {
 	tenantsIgnored atomic.Int64
 }
 
+// tenants are those of the configuration in force.
+func (r *mailIn) tenants() wiring.Tenants { return r.inForce }
+
 func openMailIn(cfg *config.Config, out *mailOut, undo *undoer) (*mailIn, error) {
 	r := &mailIn{
-		mailOut: out, tenants: out.inForce,
+		mailOut: out,
 		servers: make(map[string]submissionServer), apis: make(map[string]apiServer),
 		incoming: intake.NewMemory(int64(cfg.Queue.IncomingMemory)),
 		requests: submissionhttp.NewMemory(requestMemory(cfg)),
@@ -92,7 +94,7 @@ func openMailIn(cfg *config.Config, out *mailOut, undo *undoer) (*mailIn, error)
 		Classes: r.classes,
 		Now:     r.now,
 	}
-	r.quotas, r.callouts = intake.NewQuotas(r.tenants.Quota, r.queuedOf, r.now), callout.New(hosts.Ask, r.now)
+	r.quotas, r.callouts = intake.NewQuotas(r.tenants().Quota, r.queuedOf, r.now), callout.New(hosts.Ask, r.now)
 	r.warmups = r.warmupAnswers()
 	r.queued = messages.Messages{
 		Policy: r.policy.Load, Now: r.now, Log: r.log, Queue: r.queue, Delivery: r.delivery, Dispatcher: r.dispatcher,
@@ -199,13 +201,13 @@ func (r *mailIn) joinedIntake(ic intake.Config, listener string) intake.Config {
 	ic.Store, ic.Batches, ic.Ready, ic.Events = r.store, r.store, r.store.Ready, r.events.Listener(listener)
 	ic.Admission = r.admission
 	to := &ic.Recipients
-	to.Verifier, to.AsksMailboxes, to.MissingMailbox, to.Suppressed = domainVerifier{r}, r.tenants.AsksMailboxes,
+	to.Verifier, to.AsksMailboxes, to.MissingMailbox, to.Suppressed = domainVerifier{r}, r.tenants().AsksMailboxes,
 		r.missingMailbox, r.suppressed
 	ic.Quotas, ic.Unsubscribe = r.quotas, r.unsubscribeLink
-	ic.Foreign.MayUsePool = r.tenants.MayUsePool
-	ic.Unsignable = r.tenants.Unsignable
+	ic.Foreign.MayUsePool = r.tenants().MayUsePool
+	ic.Unsignable = r.tenants().Unsignable
 	ic.Filtering = intake.Filtering{Filter: r.milters.Of(listener), Discard: r.discard}
-	ic.TenantOf, ic.TenantAt, ic.Ignored = r.tenants.Tenant, r.tenants.At, &r.tenantsIgnored
+	ic.TenantOf, ic.TenantAt, ic.Ignored = r.tenants().Tenant, r.tenants().At, &r.tenantsIgnored
 	return ic
 }
 
