@@ -428,6 +428,14 @@ func TestPostgresInitAndCheck(t *testing.T) {
 	if _, err := serve.Forget(t.Context(), 3, false); err == nil || !strings.Contains(err.Error(), " answered 0 s ago: ") {
 		t.Errorf("a node that answers is forgotten: %v", err)
 	}
+	if err := serve.Fence(t.Context(), 3, 1, false); err == nil || !strings.Contains(err.Error(), " answered 0 s ago: ") {
+		t.Errorf("a node that answers is fenced: %v", err)
+	}
+	for node, incarnation := range map[uint16]uint64{2: 1, 3: 2} { // node 3 has another one, and stays
+		if err := serve.Fence(t.Context(), node, incarnation, true); err != nil {
+			t.Error(err)
+		}
+	}
 	for _, want := range []bool{true, false} {
 		if done, err := serve.Forget(t.Context(), 3, true); err != nil || done != want {
 			t.Errorf("a dead node is forgotten: %v, %v", done, err)
@@ -438,7 +446,7 @@ func TestPostgresInitAndCheck(t *testing.T) {
 	}
 	v, err := serve.View(t.Context())
 	if err != nil || len(v.Members) != 3 || v.Members[0].Address != "a" || v.Members[2].Incarnation != 2 ||
-		!v.Members[2].Forgotten || v.Members[0].Ago <= 0 || v.Standbys.Missing() == "" {
+		!v.Members[1].Forgotten || !v.Members[2].Forgotten || v.Now < 1e9 || v.Members[0].Ago <= 0 || v.Standbys.Missing() == "" {
 		t.Errorf("the view is %+v, %v", v, err)
 	}
 	if err := service.Join(t.Context(), me); err == nil {

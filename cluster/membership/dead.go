@@ -3,6 +3,7 @@ package membership
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"example.org/mta/cluster/postgres"
 )
@@ -15,8 +16,12 @@ type Dead struct {
 }
 
 // Dead returns whose data directory one is by the file that package node keeps there. It is a Refusal while that node
-// answers, unless its machine is known to be off; for a copy of the directory that is older than another one; and for
-// the directory of another cluster.
+// answers, unless its machine is known to be off; for a copy that is older than the directory that it has used last;
+// for the directory of another cluster; and while members have other versions. After the node was forgotten, off takes
+// an old copy, too.
+//
+// A node that reads its row notes that in the directory. What it does while it can't reach the database, and in the
+// last seconds, can't be known.
 func (m *Membership) Dead(ctx context.Context, path string, off bool) (d Dead, err error) {
 	have, err := read(path)
 	if err != nil {
@@ -32,17 +37,22 @@ func (m *Membership) Dead(ctx context.Context, path string, off bool) (d Dead, e
 		return d, err
 	}
 	d = Dead{have.Node, have.Name, have.Incarnation}
+	// What an earlier version sends and answers about moves is not by whose mail it is.
+	if mixed := m.mixed(d.Number); mixed != "" {
+		return d, Refusal(fmt.Sprintf("%s, and this one %s: upgrade the nodes first, and forget those that are gone",
+			mixed, m.cfg.Version))
+	}
 	row := find(view, d.Number)
 	if d.Number == m.number && row != nil && row.Incarnation == have.Incarnation {
 		return d, Refusal("it is this relay's, or a copy of that")
 	}
-	return d, d.may(have, own, row, off)
+	return d, d.may(have, own, row, view.Now, off)
 }
 
 // may returns why the directory is not to be used by its row, nil without one.
-func (d Dead) may(have, own kept, row *postgres.Member, off bool) error {
+func (d Dead) may(have, own kept, row *postgres.Member, now float64, off bool) error {
 	refuse := func(format string, args ...any) error { return Refusal(fmt.Sprintf(format, args...)) }
-	system := have.Memory.Origin.System
+	system, old := have.Memory.Origin.System, have.old(row, now)
 	switch {
 	case have.Incarnation == 0:
 		return refuse("it has joined no cluster: start a relay on it, and move its queue by 'mta queue export' and " +
@@ -53,6 +63,9 @@ func (d Dead) may(have, own kept, row *postgres.Member, off bool) error {
 	case system != 0 && own.Memory.Origin.System != 0 && system != own.Memory.Origin.System:
 		return refuse("node %d has it from another cluster, whose database is another one", d.Number)
 	case row == nil || have.Incarnation < row.Incarnation: // it was forgotten
+		if old != "" && !off {
+			return refuse("%s. What has left since it was made would leave twice. --dead if nothing newer is left", old)
+		}
 		return nil
 	case have.Incarnation > row.Incarnation:
 		return refuse("the database has lost writes: it has incarnation %d of node %d, which has joined as %d",
@@ -60,23 +73,35 @@ func (d Dead) may(have, own kept, row *postgres.Member, off bool) error {
 	case row.Ago < absent.Seconds() && !off:
 		return refuse("node %d at %s answered %.0f s ago: stop it and wait for %.0f s; --dead if its machine is off",
 			d.Number, row.Address, row.Ago, absent.Seconds())
-	case have.Process < row.Process:
-		return refuse("it is an old copy: node %d has run with another one since, and what has left there would leave "+
-			"twice. If the other one is gone for good, 'mta cluster forget %d' first", d.Number, d.Number)
+	case old != "":
+		return refuse("%s. What has left since it was made would leave twice. If nothing newer is left, 'mta cluster "+
+			"forget %d' first", old, d.Number)
 	}
 	return nil
+}
+
+// old is why a directory may be older than what its node has used last, "" if it is not. row is the newest of the node.
+func (k kept) old(row *postgres.Member, now float64) string {
+	forgotten := row != nil && row.Forgotten && row.Incarnation == k.Incarnation+1 // Seen is as the node left it
+	switch {
+	case row == nil || row.Incarnation != k.Incarnation && !forgotten:
+		return fmt.Sprintf("it may be an old copy: node %d was forgotten, and the database does not have any more "+
+			"when it was seen last", k.Node)
+	case k.Process < row.Process:
+		return fmt.Sprintf("it is an old copy: node %d has run with another one since", k.Node)
+	case k.Seen == 0:
+		return "it may be an old copy: a version before this one of mta has used it last, which has not noted when"
+	}
+	if d := time.Duration((now - row.Ago - k.Seen) * float64(time.Second)); d > absent {
+		return fmt.Sprintf("it is an old copy, or its disk could not be written: it was written last at %s, and node "+
+			"%d was seen %s later", time.UnixMilli(int64(k.Seen*1000)).UTC().Format(time.DateTime), k.Node,
+			d.Round(time.Second))
+	}
+	return ""
 }
 
 // Fence has a dead node take no part any more: a process with its directory is refused. It is an error while the node
 // answers, unless its machine is known to be off.
 func (m *Membership) Fence(ctx context.Context, d Dead, off bool) error {
-	view, err := m.cfg.reader.View(ctx)
-	if err != nil {
-		return err
-	}
-	// A later incarnation may be that of another relay, which has the number now.
-	if row := find(view, d.Number); row != nil && row.Incarnation == d.incarnation {
-		_, err = m.cfg.writer.Forget(ctx, d.Number, off)
-	}
-	return err
+	return m.cfg.writer.Fence(ctx, d.Number, d.incarnation, off)
 }

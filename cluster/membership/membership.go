@@ -48,7 +48,7 @@ type Engine interface {
 	node.Engine
 	Join(context.Context, postgres.Member) error
 	View(context.Context) (postgres.View, error)
-	Forget(ctx context.Context, node uint16, dead bool) (bool, error)
+	Fence(ctx context.Context, node uint16, incarnation uint64, dead bool) error
 	Close()
 }
 
@@ -107,6 +107,7 @@ type kept struct {
 	Node                 uint16
 	Name                 string
 	Incarnation, Process uint64
+	Seen                 float64 // by the database's clock, in seconds since 1970
 	Memory               owner.Memory
 }
 
@@ -296,16 +297,17 @@ func (m *Membership) join(ctx context.Context, view postgres.View) (err error) {
 		return err
 	}
 	if m.node == nil {
-		if err := m.begin(row); err != nil {
+		if err := m.begin(row, view.Now); err != nil {
 			return err
 		}
 	}
+	m.node.Seen(view.Now)
 	return m.cfg.writer.Join(ctx, postgres.Member{Number: m.number, Address: m.cfg.Address, Version: m.cfg.Version,
 		Incarnation: m.have.Incarnation, Process: m.have.Process, Life: m.cfg.life})
 }
 
 // begin makes the node, and the file of one that joins for the first time.
-func (m *Membership) begin(row *postgres.Member) (err error) {
+func (m *Membership) begin(row *postgres.Member, now float64) (err error) {
 	if m.have.Incarnation == 0 {
 		m.have.Incarnation = 1
 		if row != nil {
@@ -316,7 +318,7 @@ func (m *Membership) begin(row *postgres.Member) (err error) {
 		}
 	}
 	n, err := node.New(node.Config{Node: m.number, Name: m.cfg.Name, Engine: m.cfg.writer, Term: Term,
-		Path:  m.cfg.Path,
+		Path: m.cfg.Path, Seen: now,
 		Clock: m.cfg.clock, Boot: m.cfg.boot, Rand: rand.New(rand.NewPCG(m.cfg.life, uint64(m.number))),
 		Incarnation: m.incarnation, Send: m.link.Send,
 		Mail:    func(r once.Row) (string, time.Duration, bool) { return m.settled(r.Note) },

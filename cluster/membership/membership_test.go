@@ -35,11 +35,12 @@ type database struct {
 	standby bool
 	away    error
 	joins   int
+	seen    map[uint16]time.Time
 	origin  owner.Origin
 }
 
 func newDatabase() *database {
-	return &database{members: make(map[uint16]postgres.Member), standby: true, origin: owner.Origin{System: 7, Timeline: 1}}
+	return &database{members: make(map[uint16]postgres.Member), seen: make(map[uint16]time.Time), standby: true, origin: owner.Origin{System: 7, Timeline: 1}}
 }
 
 func (d *database) do(f func()) error {
@@ -89,9 +90,11 @@ func (d *database) View(context.Context) (v postgres.View, err error) {
 	err = d.do(func() {
 		for n := range uint16(10) {
 			if m, ok := d.members[n]; ok {
+				m.Ago = d.ago(n)
 				v.Members = append(v.Members, m)
 			}
 		}
+		v.Now = float64(time.Now().UnixMilli()) / 1000
 		if d.standby {
 			v.Standbys.Names = []string{"standby (sync)"}
 		}
@@ -106,17 +109,28 @@ func (d *database) Join(_ context.Context, m postgres.Member) (err error) {
 			(was.Process > m.Process || was.Process == m.Process && was.Life != m.Life) {
 			panic("a join that the database refuses")
 		}
-		d.members[m.Number] = m
+		d.members[m.Number], d.seen[m.Number] = m, time.Now()
 	})
 	return err
 }
 
-func (d *database) Forget(_ context.Context, n uint16, off bool) (bool, error) {
-	if !off && d.members[n].Ago < absent.Seconds() {
-		return false, errors.New("it answered")
+// ago is since when a member was not seen, by its joins and what a test adds.
+func (d *database) ago(n uint16) (s float64) {
+	if at := d.seen[n]; !at.IsZero() {
+		s = time.Since(at).Seconds()
+	}
+	return s + d.members[n].Ago
+}
+
+func (d *database) Fence(_ context.Context, n uint16, incarnation uint64, off bool) error {
+	switch {
+	case d.members[n].Incarnation != incarnation:
+		return nil
+	case !off && d.ago(n) < absent.Seconds():
+		return errors.New("it answered")
 	}
 	d.forget(n)
-	return true, nil
+	return nil
 }
 
 func (d *database) forget(n uint16) {
@@ -550,7 +564,7 @@ func TestADeadNode(t *testing.T) {
 			change(&r)
 			s.db.set(func() { s.db.members[1] = r })
 		}
-		wants("node 1 at 10.0.0.1:2571 answered 0 s ago", false)
+		wants("node 1 at 10.0.0.1:2571 answered ", false)
 		if _, err := m.Dead(t.Context(), filepath.Join(s.dir, "b", "cluster"), true); err == nil || !strings.Contains(err.Error(), "it is this relay's") {
 			t.Errorf("its own directory: %v", err)
 		}
@@ -561,7 +575,12 @@ func TestADeadNode(t *testing.T) {
 			t.Error("a node that answers is forgotten")
 		}
 		set(func(r *postgres.Member) { r.Ago = 21; r.Process++ })
-		wants("it is an old copy: node 1 has run with another one since", false)
+		wants("it is an old copy: node 1 has run with another one since. What has left since it was made would leave twice", true)
+		m.mu.Lock()
+		m.view.Members = append(m.view.Members, postgres.Member{Number: 1, Version: "0.8"}, postgres.Member{Number: 3, Version: "0.9"})
+		m.mu.Unlock()
+		wants("node 3 has mta 0.9, and this one 1.0: upgrade the nodes first", true)
+		s.pass(10 * time.Second)
 		set(func(r *postgres.Member) { r.Incarnation = 0 })
 		wants("the database has lost writes", true)
 		other := kept{Node: 1, Name: "a", Incarnation: 1}
@@ -586,8 +605,63 @@ func TestADeadNode(t *testing.T) {
 		anew := s.starts(1, "c", 4) // the number has another relay now, which is not forgotten
 		defer anew.Close()
 		s.pass(10 * time.Second)
-		if err := m.Fence(t.Context(), wants("", false), true); err != nil || s.db.members[1].Forgotten {
+		wants("it may be an old copy: node 1 was forgotten, and the database does not have any more", false)
+		if err := m.Fence(t.Context(), wants("", true), true); err != nil || s.db.members[1].Forgotten {
 			t.Errorf("%v, and the row is %+v", err, s.db.members[1])
 		}
+	})
+}
+
+// TestAnOldCopyOfADeadNode, such as a snapshot of its volume, is known by the node's last reading of its row, also after
+// the node was forgotten, and whether or not it decided about limits.
+func TestAnOldCopyOfADeadNode(t *testing.T) {
+	within(t, func(s *site) {
+		m := s.starts(2, "b", 2) // decides
+		defer m.Close()
+		s.pass(10 * time.Second)
+		dead := s.starts(1, "a", 1)
+		s.pass(10 * time.Second)
+		path, copied := filepath.Join(s.dir, "a", "cluster"), filepath.Join(s.dir, "snapshot")
+		snapshot := func() {
+			t.Helper()
+			text, err := os.ReadFile(path)
+			if err == nil {
+				err = os.WriteFile(copied, text, 0o600)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		wants := func(path, words string, off bool) {
+			t.Helper()
+			_, err := m.Dead(t.Context(), path, off)
+			if words == "" && err != nil || words != "" && (!errors.As(err, new(Refusal)) || !strings.Contains(err.Error(), words)) {
+				t.Errorf("the error is %v; want %q", err, words)
+			}
+		}
+		snapshot()
+		s.pass(2 * time.Hour)
+		dead.Close()
+		s.pass(25 * time.Second)
+		for _, off := range []bool{false, true} {
+			wants(copied, "later. What has left since it was made would leave twice. If nothing newer is left, 'mta cluster forget 1' first", off)
+			wants(path, "", off)
+		}
+		s.db.forget(1)
+		s.pass(time.Hour)
+		wants(path, "", false)
+		wants(copied, "--dead if nothing newer is left", false)
+		wants(copied, "", true)
+
+		text, err := smallfile.Marshal(&kept{Node: 1, Name: "a", Incarnation: 1, Process: 1}) // an earlier program's
+		if err == nil {
+			err = os.WriteFile(copied, text, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		wants(copied, "a version before this one", false)
+		delete(s.db.members, 1)
+		wants(path, "node 1 was forgotten, and the database does not have any more when it was seen last", false)
 	})
 }

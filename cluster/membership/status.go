@@ -88,6 +88,11 @@ func (m *Membership) Mixed() string {
 	if m == nil {
 		return ""
 	}
+	return m.mixed(m.number)
+}
+
+// mixed is Mixed, one member apart.
+func (m *Membership) mixed(but uint16) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(m.view.Members) == 0 {
@@ -95,7 +100,7 @@ func (m *Membership) Mixed() string {
 	}
 	var words []string
 	for _, row := range m.view.Members {
-		if !row.Forgotten && row.Number != m.number && row.Version != m.cfg.Version {
+		if !row.Forgotten && row.Number != m.number && row.Number != but && row.Version != m.cfg.Version {
 			words = append(words, fmt.Sprintf("node %d has mta %s", row.Number, row.Version))
 		}
 	}

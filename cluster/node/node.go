@@ -45,7 +45,8 @@ type Config struct {
 	Name   string // the nodeid of this relay
 	Engine Engine
 	Term   term.Term
-	Path   string // of the file that Create has made; nobody else uses it while the data directory is locked
+	Seen   float64 // as of func Seen, when this process began
+	Path   string  // of the file that Create has made; nobody else uses it while the data directory is locked
 	// Clock and Boot are those of func Boot.
 	Clock func() time.Duration
 	Boot  uint64
@@ -78,13 +79,14 @@ type Node struct {
 	faults  []error
 	leaving bool
 	heard   time.Duration // when the engine's last result came, 0: none has
+	seen    float64       // by func Seen
 
 	state state // on the disk; Run's alone
 }
 
 // New begins a process.
 func New(cfg Config) (*Node, error) {
-	s, err := begin(cfg.Path, cfg.Node, cfg.Name)
+	s, err := begin(cfg.Path, cfg.Node, cfg.Name, cfg.Seen)
 	if err != nil {
 		return nil, err
 	}
@@ -102,6 +104,13 @@ func New(cfg Config) (*Node, error) {
 		Term: cfg.Term, Turn: turn, Rand: cfg.Rand, Memory: s.Memory},
 		func(err error) { n.faults = append(n.faults, err) })
 	return n, nil
+}
+
+// Seen notes the database's clock at a reading of the members, in seconds since 1970. It is on the disk soon.
+func (n *Node) Seen(at float64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.seen = at
 }
 
 // Run takes part in the cluster until ctx ends, and then hands over what this node has: delivery should have ended.
@@ -246,7 +255,9 @@ func (n *Node) unheard(ctx context.Context, err error) {
 // save writes what must be on the disk before a result counts, if that has changed, and reports whether it is there.
 func (n *Node) save() bool {
 	next := n.state
-	n.use(func(m *member.Member, _ time.Duration) { next.Memory = *m.Keeper().Memory() })
+	n.use(func(m *member.Member, _ time.Duration) {
+		next.Memory, next.Seen = *m.Keeper().Memory(), max(next.Seen, n.seen)
+	})
 	if next == n.state {
 		return true
 	}

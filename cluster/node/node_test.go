@@ -835,7 +835,7 @@ func TestTheDiskComesBeforeAnswers(t *testing.T) {
 
 func TestAProcessReadsItsFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "cluster")
-	if _, err := begin(path, 3, "three"); err == nil || !strings.Contains(err.Error(), "must join again") {
+	if _, err := begin(path, 3, "three", 0); err == nil || !strings.Contains(err.Error(), "must join again") {
 		t.Error(err)
 	}
 	if err := Create(path, 5); err != nil {
@@ -845,7 +845,7 @@ func TestAProcessReadsItsFile(t *testing.T) {
 		t.Error("a node joins twice")
 	}
 	for want := uint64(1); want < 4; want++ {
-		if s, err := begin(path, 3, "three"); err != nil || s.Incarnation != 5 || s.Process != want || s.Node != 3 || s.Name != "three" {
+		if s, err := begin(path, 3, "three", 0); err != nil || s.Incarnation != 5 || s.Process != want || s.Node != 3 || s.Name != "three" {
 			t.Errorf("process %d of incarnation %d of node %d %q, %v", s.Process, s.Incarnation, s.Node, s.Name, err)
 		}
 	}
@@ -857,7 +857,7 @@ func TestAProcessReadsItsFile(t *testing.T) {
 		if err := os.WriteFile(path, bad, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := begin(path, 3, "three"); err == nil || !strings.Contains(err.Error(), path) {
+		if _, err := begin(path, 3, "three", 0); err == nil || !strings.Contains(err.Error(), path) {
 			t.Errorf("%.20s: %v", bad, err)
 		}
 	}

@@ -16,7 +16,11 @@ type state struct {
 	Name        string // likewise: ""
 	Incarnation uint64
 	Process     uint64
-	Memory      owner.Memory
+	// Seen is the database's clock at this node's newest reading of the members, in seconds since 1970. The row of
+	// the node is written right after that, so that a copy of the file that is older than the row can be told from it.
+	// 0: an earlier program wrote it.
+	Seen   float64
+	Memory owner.Memory
 }
 
 // Create makes the file of a node that has just joined under an incarnation, in a data directory that has none.
@@ -31,7 +35,7 @@ func (s *state) write(path string) error { return smallfile.WriteObject(path, 0o
 
 // begin reads the file for a new process and raises its number, and notes whose file it is. Without the file nobody
 // knows which numbers have been used: the node joins again, under a later incarnation.
-func begin(path string, node uint16, name string) (s state, err error) {
+func begin(path string, node uint16, name string, seen float64) (s state, err error) {
 	text, err := os.ReadFile(path)
 	if err == nil {
 		_, err = smallfile.Unmarshal(text, &s)
@@ -42,7 +46,7 @@ func begin(path string, node uint16, name string) (s state, err error) {
 	if err != nil {
 		return s, fmt.Errorf("what this node keeps of its cluster, %s: %w; the node must join again", path, err)
 	}
-	s.Node, s.Name = node, name
+	s.Node, s.Name, s.Seen = node, name, max(s.Seen, seen)
 	s.Process++
 	return s, s.write(path)
 }

@@ -404,6 +404,7 @@ type Member struct {
 type View struct {
 	Members  []Member // by number
 	Standbys Standbys
+	Now      float64 // the database's clock then, in seconds since 1970
 }
 
 // Standbys are those for which a commit may wait.
@@ -440,6 +441,16 @@ func (e *Engine) Forget(ctx context.Context, node uint16, dead bool) (done bool,
 	return done, err
 }
 
+// Fence forgets a node as Forget does, unless it has another incarnation: another relay may have its number then.
+func (e *Engine) Fence(ctx context.Context, node uint16, incarnation uint64, dead bool) error {
+	var done bool
+	return e.call(ctx, &done, fence, node, incarnation, dead)
+}
+
+const fence = `WITH there AS MATERIALIZED (
+	SELECT m.number FROM mta_cluster.members m WHERE m.number = $1 AND m.incarnation = $2 FOR UPDATE)
+	SELECT COALESCE((SELECT mta_cluster.forgotten(t.number, $3) FROM there t), 'false')`
+
 // View reads all rows of members, and the standbys. It waits for no commit.
 func (e *Engine) View(ctx context.Context) (v View, err error) {
 	if err = e.call(ctx, &v, view); err != nil {
@@ -448,7 +459,8 @@ func (e *Engine) View(ctx context.Context) (v View, err error) {
 	return v, err
 }
 
-const view = `SELECT jsonb_build_object('standbys', mta_cluster.standbys(), 'members', COALESCE(jsonb_agg(to_jsonb(m)
+const view = `SELECT jsonb_build_object('standbys', mta_cluster.standbys(),
+	'now', extract(epoch FROM clock_timestamp()), 'members', COALESCE(jsonb_agg(to_jsonb(m)
 	|| jsonb_build_object('ago', extract(epoch FROM clock_timestamp() - m.seen)) ORDER BY m.number), '[]'))
 	FROM mta_cluster.members m`
 

@@ -274,7 +274,7 @@ func (a *Adopter) look(ctx context.Context, c api.Adopt) (d *directory, err erro
 	}
 	lock.Close()
 	// A directory that was begun was checked then: its node was forgotten since.
-	d.node, err = a.cfg.Cluster.Dead(ctx, cfg.Cluster.Path, c.Dead)
+	d.node, err = a.cfg.Cluster.Dead(ctx, cfg.Cluster.Path, c.Dead || d.mark.By != 0)
 	if errors.As(err, new(membership.Refusal)) {
 		return nil, conflict("", "%s: %v", c.Dir, err)
 	}
