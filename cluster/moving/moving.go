@@ -114,6 +114,7 @@ const (
 	committed = time.Minute      // in which a node has taken a batch
 	idle      = 10 * time.Minute // between two requests of a talk
 	retry     = 5 * time.Second  // until a node is tried again, and between two passes when nothing more can move
+	reread    = time.Minute      // between two attempts to read what could not be
 	early     = time.Minute      // from when on mail that is withheld is an alarm
 	goodbye   = 5 * time.Second  // for batches that are on their way when the process ends
 	mostMarks = 100_000          // messages that are known to be declined
@@ -150,6 +151,7 @@ type pending struct {
 
 	busy  bool      // somebody sends it, or asks after it
 	since time.Time // when that was unknown first
+	stuck time.Time // when none of it could be read here, so that nobody can ask after it; zero: it is asked after
 }
 
 // peer is what is known of another node.
@@ -248,9 +250,14 @@ func (m *Mover) Status() Status {
 	for _, p := range m.nodes {
 		s.Nodes = append(s.Nodes, p.NodeStatus)
 	}
-	for _, p := range m.pending { // of an earlier process
-		if !p.busy && m.nodes[p.To] == nil {
+	for _, p := range m.pending {
+		i := slices.IndexFunc(s.Nodes, func(n NodeStatus) bool { return n.Node == p.To })
+		switch {
+		case p.busy:
+		case i < 0: // of an earlier process
 			s.Nodes = append(s.Nodes, NodeStatus{Node: p.To, Why: "it is asked what it has"})
+		case !p.stuck.IsZero() && s.Nodes[i].Why == "":
+			s.Nodes[i].Why = p.why()
 		}
 	}
 	slices.SortFunc(s.Nodes, func(a, b NodeStatus) int { return int(a.Node) - int(b.Node) })
@@ -265,6 +272,9 @@ func (m *Mover) Trouble() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, p := range m.pending {
+		if !p.stuck.IsZero() {
+			return p.why()
+		}
 		if d := m.cfg.Now().Sub(p.since); !p.since.IsZero() && d > early {
 			return fmt.Sprintf("%d messages are withheld for %s, since node %d has not answered whether it has them: "+
 				"start it, or 'mta cluster forget %d' if it is gone for good", len(p.Parts), d.Round(time.Second), p.To,

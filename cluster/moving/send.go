@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"example.org/mta/internal/faultlog"
 )
 
 // worker sends to a node during a pass.
@@ -82,7 +84,9 @@ func (m *Mover) engage(ctx context.Context) *crew {
 		p := m.peer(n.Number)
 		m.mu.Lock()
 		rests := m.cfg.Now().Before(p.next)
-		waits := slices.ContainsFunc(m.pending, func(q *pending) bool { return q.To == n.Number })
+		waits := slices.ContainsFunc(m.pending, func(q *pending) bool {
+			return q.To == n.Number && q.stuck.IsZero()
+		})
 		m.mu.Unlock()
 		switch {
 		case waits, rests:
@@ -294,7 +298,8 @@ func (m *Mover) resolve(ctx context.Context) {
 		i := slices.IndexFunc(nodes, func(n Node) bool { return n.Number == p.To })
 		m.mu.Lock()
 		// What was settled meanwhile may be on its way to another node.
-		may := !p.busy && i >= 0 && !m.cfg.Now().Before(to.next) && slices.Contains(m.pending, p)
+		may := !p.busy && i >= 0 && !m.cfg.Now().Before(to.next) && slices.Contains(m.pending, p) &&
+			(p.stuck.IsZero() || nodes[i].Forgotten || m.cfg.Now().Sub(p.stuck) >= reread)
 		p.busy = p.busy || may
 		m.mu.Unlock()
 		if !may {
@@ -338,9 +343,26 @@ func (m *Mover) after(ctx context.Context, p *pending, forgotten bool) error {
 		return err
 	}
 	if len(later) > 0 {
-		return fmt.Errorf("%d messages can't be read here, by which it is asked", len(later))
+		m.mu.Lock()
+		news := p.stuck.IsZero()
+		p.stuck = m.cfg.Now()
+		why := p.why()
+		m.mu.Unlock()
+		if news {
+			m.cfg.Log.Error("messages stay withheld that another node may have", "node", p.To, "why", why)
+		}
 	}
 	return nil
+}
+
+// why is why a batch that is stuck is. The caller has the mutex.
+func (p *pending) why() string {
+	var ids []string
+	for _, part := range p.Parts {
+		ids = append(ids, part.ID)
+	}
+	return fmt.Sprintf("node %d can't be asked whether it has messages that can't be read here, which 'mta queue "+
+		"fsck' explains: %s", p.To, faultlog.Few(ids))
 }
 
 // lookAfter asks what a node has of a batch.

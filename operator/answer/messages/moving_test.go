@@ -25,6 +25,7 @@ import (
 	"example.org/mta/internal/bubble"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/reply"
+	"example.org/mta/internal/smallfile"
 	"example.org/mta/mta/exported"
 	"example.org/mta/operator/api"
 	"example.org/mta/queue"
@@ -102,7 +103,7 @@ func (n *member) start() {
 	n.dead, n.at, n.conns = false, "", map[net.Conn]bool{}
 	n.house.mu.Unlock()
 	n.bad = &vfstest.Faulty{FS: n.drive}
-	n.movable = &movable{t: n.house.T, disk: queue.Config{Dir: "/queue", FS: n.bad, MinFree: 1}}
+	n.movable = &movable{t: n.house.T, disk: queue.Config{Dir: "/queue", FS: n.bad, MinFree: 1, LargeBody: 64 << 10}}
 	n.Moves = Moves{Messages: bare(n.house.T, n.text), Receptions: n.movable, Version: "0.1.0"}
 	n.Log = slog.New(slog.NewTextHandler(n.house, nil))
 	q, err := queue.Open(n.disk)
@@ -690,6 +691,62 @@ func TestWhatIsAskedAfterARestart(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestOneMessageThatCanNotBeRead of an unfinished move stays withheld, since its node may have it, and is named. All
+// other mail moves, also to that node.
+func TestOneMessageThatCanNotBeRead(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		h := newHouse(t, 1, node+`"one"`, node+`"two"`)
+		one := h.nodes[0]
+		one.put(9, 10*time.Hour)
+		d := one.Queue.Begin()
+		io.WriteString(d, letter+strings.Repeat("xxxxxxxxxx\r\n", 20_000))
+		d.Continue([]queue.Standing{{Due: time.Now().Add(10 * time.Hour)}})
+		if err := d.Commit(&envelope.Message{Sender: "large@client.example", Tenant: "acme",
+			Recipients: []envelope.Recipient{{Address: "r9@box.example"}}}); err != nil {
+			t.Fatal(err)
+		}
+		var large string
+		var parts []moving.Part
+		if _, err := one.Queue.Export(queue.Selector{All: true}, func(x *queue.Exported) error {
+			id := x.Message.ID.String()
+			if parts = append(parts, moving.Part{ID: id, Recipients: []int{0}}); x.Message.Sender == "large@client.example" {
+				large = id
+			}
+			return nil
+		}); err != nil || large == "" {
+			t.Fatal(err)
+		}
+		one.stop()
+		if err := smallfile.WriteObject(one.path, 0o600, map[string]any{"Version": 1, "Batches": []any{
+			map[string]any{"To": 2, "Name": "one", "Parts": parts}}}); err != nil {
+			t.Fatal(err)
+		}
+		one.start()
+		one.bad.Decide(func(op vfstest.Op, path string) *vfstest.Fault {
+			if op == vfstest.Read && strings.Contains(path, "/large/") {
+				return &vfstest.Fault{Err: errors.New("input/output error")}
+			}
+			return nil
+		})
+		one.drain()
+		h.pass(20 * time.Second)
+		s := one.mover.Status()
+		if s.Messages != 8 || s.Waiting != 1 || !strings.Contains(s.Nodes[0].Why, "can't be read here") || !strings.Contains(s.Nodes[0].Why, large) {
+			t.Errorf("%+v", s)
+		}
+		if why := one.mover.Trouble(); !strings.Contains(why, large) {
+			t.Errorf("the alarm has %q", why)
+		}
+		one.bad.Decide(func(vfstest.Op, string) *vfstest.Fault { return nil })
+		h.pass(2 * time.Minute)
+		if s := one.mover.Status(); s.Messages != 9 || s.Waiting != 0 || s.Nodes[0].Why != "" || one.mover.Trouble() != "" {
+			t.Errorf("%+v", s)
+		}
+		h.pass(20 * time.Hour)
+		h.once(10)
+	})
 }
 
 // badDisk restarts a node whose disk has a fault with each read then, which may heal.
