@@ -25,7 +25,9 @@ events that the node had not sent. First the node is forgotten as by 'mta cluste
 which is refused while it answers, and the directory is marked: no relay starts on it any more.
 
 The command shows how far the move is, and ends when nothing is left, or with the exit code 1
-when nothing more can move. If it is interrupted it goes on in the relay. If that stops, or
+when nothing more can move. What is damaged, or can't be sent from here, is found before any
+mail moves: the command refuses, or with --accept moves all else, names what stays, and ends with
+the exit code 1. If it is interrupted it goes on in the relay. If that stops, or
 something was left, run the command again at the same node: it goes on from there.`,
 		Example: `  mta cluster adopt /mnt/node-1 --dry-run
   mta cluster adopt /mnt/node-1 --reason "mainboard"`,
@@ -33,20 +35,22 @@ something was left, run the command again at the same node: it goes on from ther
 	}
 	noWait := cmd.Flags().Bool("no-wait", false, "don't wait for the move")
 	cmd.Flags().BoolVar(&in.Dead, "dead", false, "the machine is off, although the node has just answered")
+	cmd.Flags().BoolVar(&in.Accept, "accept", false,
+		"go on although some of it can't move: damaged mail, events, or keys of requests")
 	changeFlags(cmd, &in.Intent)
-	return answers(c, cmd, func(ctx context.Context, client *api.Client, args []string) (done api.Adopted, err error) {
+	return answers(c, cmd, func(ctx context.Context, client *api.Client, args []string) (done adoption, err error) {
 		if in.Dir, err = filepath.Abs(args[0]); err != nil {
 			return done, err
 		}
-		if done, err = api.OpAdopt.Call(ctx, client, in); err == nil && !*noWait && done.Adoption.Running {
+		if done.Adopted, err = api.OpAdopt.Call(ctx, client, in); err == nil && !*noWait && done.Adoption.Running {
 			done.Adoption, err = c.watchAdoption(ctx, client)
 		}
 		return done, err
-	}, func(done api.Adopted) error { return c.adopted(&done, *noWait) })
+	}, func(done adoption) error { return c.adopted(&done.Adopted) })
 }
 
 // adopted shows what an adoption has come to.
-func (c *cli) adopted(done *api.Adopted, noWait bool) error {
+func (c *cli) adopted(done *api.Adopted) error {
 	a := &done.Adoption
 	who := fmt.Sprintf("node %d (%s)", a.Moving.Node, a.NodeID)
 	if a.Letters > 0 {
@@ -70,11 +74,24 @@ func (c *cli) adopted(done *api.Adopted, noWait bool) error {
 	if a.Failed != "" {
 		fmt.Fprintf(c.err, "problem: %s\n", a.Failed)
 	}
-	if done.DryRun && a.Failed == "" || a.Running && noWait || !a.Ended.IsZero() {
-		return nil
+	for _, what := range a.Stays {
+		fmt.Fprintf(c.err, "stays: %s\n", what)
 	}
-	for _, why := range leftOut(&a.Moving) {
-		fmt.Fprintf(c.err, "left out: %s\n", why)
+	if !a.Running && a.Ended.IsZero() && !done.DryRun {
+		for _, why := range leftOut(&a.Moving) {
+			fmt.Fprintf(c.err, "left out: %s\n", why)
+		}
+	}
+	return nil
+}
+
+// adoption is the answer of the command; it has failed when something is left, also where that is printed as JSON.
+type adoption struct{ api.Adopted }
+
+func (a adoption) lacks() error {
+	x := &a.Adoption
+	if a.DryRun && x.Failed == "" || x.Running || !x.Ended.IsZero() {
+		return nil
 	}
 	return exitError(exitFailed)
 }

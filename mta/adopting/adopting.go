@@ -194,6 +194,7 @@ func (a *Adopter) adopt(ctx context.Context, c api.Adopt) (done api.Adopted, err
 		if done.States = report.Recipients; report.Damaged() {
 			done.Adoption.Failed = fmt.Sprintf("the queue is damaged in %d places, which 'mta queue fsck %s' names",
 				len(report.Damage), d.cfg.DataDir)
+			done.Adoption.Stays = damage(report)
 		}
 		for _, n := range report.Recipients {
 			done.Count += n
@@ -202,7 +203,7 @@ func (a *Adopter) adopt(ctx context.Context, c api.Adopt) (done api.Adopted, err
 	}
 	x, err := a.open(d)
 	if err == nil {
-		if err = x.begin(ctx, c.Dead); err != nil {
+		if err = x.begin(ctx, c); err != nil {
 			x.close()
 		}
 	}

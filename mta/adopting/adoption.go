@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -29,8 +30,11 @@ import (
 
 const (
 	look     = time.Second      // between two looks how far it is
-	rests    = 10 * time.Second // for which nothing more could move, when an adoption ends
+	rests    = 20 * time.Second // for which nothing more could move, when an adoption ends
+	apart    = time.Minute      // for which this node takes no part, likewise
 	fails    = 3                // attempts of a stream in a row, likewise
+	informs  = 3                // attempts to give the keys to all nodes
+	informed = 6 * time.Second  // between two of these: a node is left alone for 5 s
 	patience = 5 * time.Second  // with records that are to be written, requests that are to end, and another command
 	ending   = 15 * time.Second // in which an adoption ends with the relay
 	lost     = "requests that are sent again with their Idempotency-Key are taken twice"
@@ -42,6 +46,7 @@ type adoption struct {
 	dir   string
 	of    *Adopter
 	queue *queue.Queue
+	mail  *watched
 	mover *moving.Mover
 	log   *accounting.Writer // nil where this relay has none, as the next
 	sends *events.Streams
@@ -49,6 +54,7 @@ type adoption struct {
 	ctx    context.Context
 	cancel func()
 	over   chan struct{} // closed when the directory is
+	stays  []string      // what can't move, as it is known before any of it does, and at the end what has not
 
 	mu   sync.Mutex // guards what follows
 	last api.Adoption
@@ -58,8 +64,12 @@ type adoption struct {
 func (x *adoption) note() api.Adoption {
 	out := api.Adoption{Dir: x.dir, NodeID: x.cfg.NodeID, Running: true, Letters: x.letters,
 		Moving: kept.Moving(int(x.node.Number), x.mover, x.queue.Stats().Queued)}
+	out.Stays = x.stays
 	if x.sends != nil {
 		out.Events, out.Failed = x.events()
+	}
+	if !x.of.cfg.Cluster.Takes() {
+		out.Failed = "this node takes no part in its cluster now: 'mta cluster status' has the reason"
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -92,7 +102,11 @@ func (a *Adopter) open(d *directory) (x *adoption, err error) {
 	}()
 	policy := wiring.New(d.cfg)
 	book := books.Config{Policy: func() *wiring.Policy { return policy }, Classes: a.cfg.Classes, Now: a.cfg.Now}
-	if d.cfg.Accounting.Enabled {
+	lacks, readable, err := x.streams()
+	if err != nil {
+		return x, fmt.Errorf("streams: %w", err)
+	}
+	if readable {
 		if x.log, err = accounting.Open(accounting.Config{Dir: d.cfg.Accounting.Path, NodeID: d.cfg.NodeID,
 			Now: a.cfg.Now, Log: out}); err != nil {
 			return x, fmt.Errorf("accounting log: %w", err)
@@ -119,16 +133,18 @@ func (a *Adopter) open(d *directory) (x *adoption, err error) {
 			return x, fmt.Errorf("streams: %w", err)
 		}
 	}
+	x.stays = append(x.damage(), lacks...)
 	secret, err := smallfile.Secret{Path: filepath.Join(x.dir, "idempotency.key"), Loss: lost, Now: a.cfg.Now,
 		Log: out}.Secret()
 	if err != nil {
 		return x, err
 	}
-	x.mover, err = a.cfg.Cluster.Mover(d.node.Number, d.cfg, messages.Moving{Moves: &messages.Moves{
+	x.mail = watch(messages.Moving{Moves: &messages.Moves{
 		Messages: &messages.Messages{Policy: book.Policy, Now: a.cfg.Now, Log: out, Queue: x.queue},
 		Repeats:  intake.NewRepeats(secret, messages.KeyStore{Queue: x.queue}), Receptions: accountant,
 		Version: a.cfg.Version,
-	}})
+	}}, a.cfg.Now)
+	x.mover, err = a.cfg.Cluster.Mover(d.node.Number, d.cfg, x.mail)
 	return x, err
 }
 
@@ -148,14 +164,28 @@ func (x *adoption) openStreams() (err error) {
 	return x.sends.Set(known)
 }
 
-// begin has mail move, once nobody else can have the directory.
-func (x *adoption) begin(ctx context.Context, off bool) error {
+// begin has mail move, once nobody else can have the directory, and it was accepted that some of it can't.
+func (x *adoption) begin(ctx context.Context, c api.Adopt) error {
+	if len(x.stays) > 0 && !c.Accept {
+		return conflict("put it right; or --accept, and all else moves", "%s: this can't move: %s", x.dir,
+			strings.Join(x.stays, "; "))
+	}
 	x.mover.Drain()
 	if x.mark.By == 0 {
-		if x.mover.Inform(ctx); ctx.Err() != nil {
-			return api.Unavailable("give the command again", "it was interrupted before any mail moved")
+		without, err := x.inform(ctx)
+		if err != nil {
+			return err
 		}
-		if err := x.of.cfg.Cluster.Fence(ctx, x.node, off); err != nil {
+		if len(without) > 0 && !c.Accept {
+			return conflict("see to that, or 'mta cluster forget' a node that is gone for good; or --accept: what a "+
+				"client sends again there is taken twice",
+				"the Idempotency-Keys of clients' requests can't be given to all nodes: %s",
+				strings.Join(without, "; "))
+		}
+		for _, w := range without {
+			x.stays = append(x.stays, "Idempotency-Keys of clients' requests for "+w)
+		}
+		if err := x.of.cfg.Cluster.Fence(ctx, x.node, c.Dead); err != nil {
 			return conflict("", "forgetting node %d: %v", x.node.Number, err)
 		}
 		x.mark.Began = x.of.cfg.Now().UTC()
@@ -174,14 +204,45 @@ func (x *adoption) begin(ctx context.Context, off bool) error {
 	return nil
 }
 
+// inform gives the keys to all nodes, since those in the engine end with the dead one. It returns who has not got them
+// after some attempts, and why.
+func (x *adoption) inform(ctx context.Context) (without []string, err error) {
+	for try := 1; ; try++ {
+		without = nil
+		if x.mover.Inform(ctx); ctx.Err() != nil {
+			return nil, api.Unavailable("give the command again", "it was interrupted before any mail moved")
+		}
+		if s := x.queue.Stats(); s.IdempotencyKeys+s.ImportKeys == 0 {
+			return nil, nil
+		}
+		for _, n := range x.mover.Status().Nodes {
+			if n.Why != "" && !x.of.cfg.Cluster.Gone(n.Node) {
+				without = append(without, fmt.Sprintf("node %d: %s", n.Node, n.Why))
+			}
+		}
+		if len(without) == 0 || try == informs {
+			return without, nil
+		}
+		select {
+		case <-time.After(informed):
+		case <-ctx.Done():
+		}
+	}
+}
+
 // run waits until nothing more can leave the directory, and closes it.
 func (x *adoption) run() {
 	defer close(x.over)
 	moved := 0
-	empty := x.await(func() (done, stuck bool) {
+	empty := x.await(func() (done bool, stuck time.Duration) {
 		s := x.mover.Status()
-		// Nothing is in delivery here: what is busy never leaves.
-		stuck = s.Rests || s.Busy > 0 && s.Recipients == moved
+		switch {
+		case !x.of.cfg.Cluster.Takes():
+			stuck = apart
+		case x.mail.leaving(): // also while the last pass, which has found nobody, counts yet
+		case s.Rests || s.Busy > 0 && s.Recipients == moved: // nothing is in delivery here: what is busy never leaves
+			stuck = rests
+		}
 		moved = s.Recipients
 		return x.queue.Stats().Queued == 0 && s.Waiting == 0, stuck
 	})
@@ -190,10 +251,17 @@ func (x *adoption) run() {
 		ctx, cancel := context.WithTimeout(x.ctx, patience)
 		_ = x.log.Flush(ctx) // the records of what has moved
 		cancel()
-		empty = x.await(func() (done, stuck bool) {
+		empty = x.await(func() (done bool, stuck time.Duration) {
 			n, why := x.events()
-			return n == 0 && why == "", why != ""
+			if why != "" {
+				stuck = rests
+			}
+			return n == 0 && why == "", stuck
 		}) && empty
+	}
+	empty = empty && len(x.stays) == 0
+	if x.ctx.Err() == nil {
+		x.stays = append(x.stays, x.rest()...)
 	}
 	last := x.note()
 	err := x.close()
@@ -213,8 +281,8 @@ func (x *adoption) run() {
 		"messages", last.Moving.Messages, "left", last.Moving.Left, "events_left", last.Events)
 }
 
-// await looks until it is done, or stuck for a while; it reports the former.
-func (x *adoption) await(state func() (done, stuck bool)) bool {
+// await looks until it is done, or stuck for as long as state returns, where that is not 0; it reports the former.
+func (x *adoption) await(state func() (done bool, stuck time.Duration)) bool {
 	var since time.Time
 	for {
 		x.note()
@@ -222,11 +290,11 @@ func (x *adoption) await(state func() (done, stuck bool)) bool {
 		switch now := time.Now(); {
 		case done:
 			return true
-		case !stuck:
+		case stuck == 0:
 			since = time.Time{}
 		case since.IsZero():
 			since = now
-		case now.Sub(since) >= rests:
+		case now.Sub(since) >= stuck:
 			return false
 		}
 		select {

@@ -2,13 +2,17 @@ package events
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
+	"os"
 	"time"
 
 	"example.org/mta/internal/format"
 	"example.org/mta/internal/sidestore"
+	"example.org/mta/mta/accounting"
 )
 
 // state is what is kept of a stream over restarts.
@@ -91,6 +95,30 @@ func (c *cursors) load() (map[string]state, error) {
 		all[string(name)] = s
 		return nil
 	})
+}
+
+// Kept is a stream in a file of cursors.
+type Kept struct {
+	At      Position  // everything before was answered
+	Removed time.Time // when the configuration no longer had it; zero: it had
+}
+
+// ReadKept returns the streams of a file of cursors that no relay has open, by their names; none if there is no file.
+func ReadKept(path string, now func() time.Time, log *slog.Logger) (map[string]Kept, error) {
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	c, err := openCursors(path, now, log)
+	if err != nil {
+		return nil, err
+	}
+	states, err := c.load()
+	all := make(map[string]Kept, len(states))
+	for name, s := range states {
+		at, _ := accounting.ParsePosition(s.At) // a stream without a position has read nothing
+		all[name] = Kept{at, s.Removed}
+	}
+	return all, errors.Join(err, c.close())
 }
 
 // save writes states in one transaction with one sync.

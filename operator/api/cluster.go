@@ -68,6 +68,8 @@ type MovingNode struct {
 type Adopt struct {
 	Dir  string `json:"dir"`            // the directory, in full, as this node sees it
 	Dead bool   `json:"dead,omitempty"` // the machine of that node is off, although the node may have just answered
+	// go on although some of it can't move: damaged mail, events, or keys of requests; it stays and is named
+	Accept bool `json:"accept,omitempty"`
 	Intent
 }
 
@@ -95,8 +97,10 @@ type Adoption struct {
 	Ended   time.Time `json:"ended,omitzero"`   // when nothing was left; absent: something is
 	Moving  Moving    `json:"moving"`           // its mail; left_out and rests are as of a drain
 	Events  int64     `json:"events"`           // of its log that streams have yet to send, about
-	Failed  string    `json:"failed,omitempty"` // why events are left
-	Letters int       `json:"letters"`          // of sendmail in its maildrop, which stay there
+	Failed  string    `json:"failed,omitempty"` // why events are left, or no mail moves
+	// what stays in the directory and why: damaged files, events, and the first 20 messages
+	Stays   []string `json:"stays,omitempty"`
+	Letters int      `json:"letters"` // of sendmail in its maildrop, which stay there
 }
 
 // Clusters is what the server asks of the relay about its cluster.
