@@ -119,9 +119,14 @@ func (x *adoption) rest() (all []string) {
 	if more > 0 {
 		all = append(all, fmt.Sprintf("and %d more messages", more))
 	}
-	if n := x.node.Number; len(all) > 0 && n != x.of.cfg.Cluster.Number() && !x.of.cfg.Cluster.Gone(n) {
-		all = append(all, fmt.Sprintf("node %d is a new relay under the number of the dead one: it gets mail of that "+
-			"only if it adopts the directory itself", n))
+	switch n := x.node.Number; {
+	case len(all) == 0 || x.of.cfg.Cluster.Gone(n):
+	case n == x.of.cfg.Cluster.Number():
+		all = append(all, "this relay has the number of the dead node, by which it takes none of that mail: another "+
+			"node has to be in the cluster")
+	default:
+		all = append(all, fmt.Sprintf("node %d is a new relay under the number of the dead one, and takes none of its "+
+			"mail", n))
 	}
 	return all
 }
