@@ -50,6 +50,7 @@ import (
 	"example.org/mta/internal/linelog"
 	"example.org/mta/mta/alarm"
 	"example.org/mta/mta/config"
+	"example.org/mta/mta/datadir"
 	"example.org/mta/mta/listen"
 	"example.org/mta/mta/warming"
 	"example.org/mta/queue/vfs"
@@ -191,10 +192,17 @@ func (r *Relay) Run(ctx context.Context) error {
 	dispatching, stopDispatching := context.WithCancel(context.Background())
 	defer stopDispatching()
 	var running sync.WaitGroup
-	failed := make(chan error, 1)
+	failed := make(chan error, 2)
 	running.Go(func() {
 		if err := r.dispatcher.Run(dispatching); err != nil {
 			failed <- fmt.Errorf("taking mail from the queue: %w", err)
+		}
+	})
+	running.Go(func() {
+		if err := r.ousted(dispatching); err != nil {
+			r.dispatcher.Stop()
+			stopDispatching() // at once: another node delivers the same
+			failed <- err
 		}
 	})
 	running.Go(func() {
@@ -239,6 +247,23 @@ func (r *Relay) Run(ctx context.Context) error {
 		r.log.Error("stopping", "error", err)
 	}
 	return errors.Join(err, r.shutdown(stopDispatching, &running))
+}
+
+// ousterLook is between two looks whether the mail of this relay is another node's.
+const ousterLook = 2 * time.Second
+
+// ousted waits until the mail of this relay is another node's, and returns how that is known; nil when ctx ends.
+func (r *Relay) ousted(ctx context.Context) error {
+	for {
+		if err := datadir.StillOwn(r.policy.Load().Config.DataDir, r.cluster.Ousted()); err != nil {
+			return err
+		}
+		select {
+		case <-time.After(ousterLook):
+		case <-ctx.Done():
+			return nil
+		}
+	}
 }
 
 // shutdown stops the relay in steps; what one waits for is logged when that takes long. The order

@@ -229,6 +229,9 @@ func (r *stores) openQueue(cfg *config.Config, undo *undoer) error {
 	}
 	r.queue, r.store = q, accept.New(q, r.events, r.meter, r.now, r.log)
 	undo.add(func() { q.Close() })
+	if err := datadir.StillOwn(cfg.DataDir, nil); err != nil { // since the lock is held nobody adopts it
+		return err
+	}
 	r.log.Info("queue is open", "recipients", q.Stats().Queued, "took", time.Since(began).Round(time.Millisecond))
 	r.completeReceptions(cfg)
 	return nil

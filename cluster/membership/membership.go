@@ -97,6 +97,7 @@ type Membership struct {
 	node    *node.Node
 	joined  bool          // node may run: the row is its
 	over    bool          // it may not any more
+	ousted  error         // why the mail here may be another node's; nil: it is not
 	since   time.Duration // by the clock: when joined
 	failed  error         // why the newest attempt to read and write the row did
 	changed func(members bool)
@@ -278,6 +279,9 @@ func (m *Membership) attend() {
 		m.joined, m.since = true, m.cfg.clock()
 	}
 	m.over = m.over || m.joined && errors.As(err, new(Refusal))
+	if row := find(view, m.number); row != nil && m.have.Incarnation != 0 && m.have.Incarnation < row.Incarnation {
+		m.ousted = err
+	}
 	if m.failed = err; was && m.over {
 		defer m.change(false)
 	}

@@ -665,3 +665,36 @@ func TestAnOldCopyOfADeadNode(t *testing.T) {
 		wants(path, "node 1 was forgotten, and the database does not have any more when it was seen last", false)
 	})
 }
+
+// TestWhoWasForgottenIsOusted, whether it takes part or the database was away when it began.
+func TestWhoWasForgottenIsOusted(t *testing.T) {
+	within(t, func(s *site) {
+		m := s.starts(1, "a", 1)
+		s.pass(10 * time.Second)
+		if m.Ousted() != nil {
+			t.Errorf("ousted: %v", m.Ousted())
+		}
+		m.Close()
+		s.db.set(func() { s.db.away = errAway })
+		m = s.starts(1, "a", 2)
+		s.pass(10 * time.Second)
+		if m.Ousted() != nil {
+			t.Errorf("ousted without the database: %v", m.Ousted())
+		}
+		s.db.forget(1)
+		s.db.set(func() { s.db.away = nil })
+		s.pass(10 * time.Second)
+		if err := m.Ousted(); err == nil || !strings.Contains(err.Error(), "this node was forgotten") {
+			t.Errorf("ousted: %v", err)
+		}
+		m.Close()
+		m = s.starts(1, "b", 3)
+		defer m.Close()
+		s.pass(10 * time.Second)
+		s.db.forget(1)
+		s.pass(10 * time.Second)
+		if err := m.Ousted(); err == nil || !strings.Contains(err.Error(), "this node was forgotten") {
+			t.Errorf("ousted: %v", err)
+		}
+	})
+}

@@ -72,6 +72,17 @@ func differing(all []share.Difference) string {
 // absent is for how long a member has not written its row when it counts as away. It writes it every look.
 const absent = 20 * time.Second
 
+// Ousted returns why mail of this relay must not be delivered any more: its node was forgotten, so that another one may
+// have adopted it. It is nil as long as the database has not shown that.
+func (m *Membership) Ousted() error {
+	if m == nil {
+		return nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.ousted
+}
+
 // Own reports whether a number is this relay's.
 func (m *Membership) Own(number uint16) bool { return number == m.number }
 

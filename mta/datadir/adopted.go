@@ -45,13 +45,31 @@ func (a Adopted) Write(dir string) error {
 	return smallfile.WriteObject(filepath.Join(dir, adoptedFile), 0o600, &a)
 }
 
-// notAdopted refuses a data directory whose mail other nodes have, or some of it.
+const anew = "start this relay with an empty data directory"
+
+// notAdopted refuses a data directory whose mail other nodes have, or some of it, also when that can't be known.
 func notAdopted(dir string) error {
 	a, err := ReadAdopted(dir)
-	const anew = "start this relay with an empty data directory"
-	switch {
-	case err != nil:
+	if err != nil {
 		return refused(fmt.Sprintf("%v: other nodes may have the mail of this directory: %s", err, anew))
+	}
+	return a.refuses(dir)
+}
+
+// StillOwn is an error that is format.ErrRefused when the data directory of a relay that runs was adopted, or its node
+// was forgotten for the reason ousted.
+func StillOwn(dir string, ousted error) error {
+	if a, err := ReadAdopted(dir); err == nil && a.By != 0 {
+		return a.refuses(dir)
+	}
+	if ousted != nil {
+		return refused(ousted.Error())
+	}
+	return nil
+}
+
+func (a Adopted) refuses(dir string) error {
+	switch {
 	case a.By == 0:
 		return nil
 	case a.Ended.IsZero():
