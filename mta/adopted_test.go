@@ -2,18 +2,24 @@ package mta
 
 import (
 	"errors"
+	"os"
 	"testing"
 	"time"
 
 	"example.org/mta/internal/format"
 	"example.org/mta/lab/sink"
+	"example.org/mta/mta/config"
 	"example.org/mta/mta/datadir"
 )
 
 // TestARelayEndsWhoseMailIsAdopted, where the lock of the directory did not keep the other node away, and no other
 // starts.
 func TestARelayEndsWhoseMailIsAdopted(t *testing.T) {
-	w := newWorld(t, sink.Config{}, "")
+	w := newWorldWith(t, Options{}, sink.Config{}, "", func(cfg *config.Config) {
+		if err := os.WriteFile(cfg.Cluster.Path, nil, 0o600); err != nil { // it was a node
+			t.Fatal(err)
+		}
+	})
 	if err := (datadir.Adopted{By: 2, Began: time.Now()}).Write(w.cfg.DataDir); err != nil {
 		t.Fatal(err)
 	}

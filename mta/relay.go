@@ -198,13 +198,15 @@ func (r *Relay) Run(ctx context.Context) error {
 			failed <- fmt.Errorf("taking mail from the queue: %w", err)
 		}
 	})
-	running.Go(func() {
-		if err := r.ousted(dispatching); err != nil {
-			r.dispatcher.Stop()
-			stopDispatching() // at once: another node delivers the same
-			failed <- err
-		}
-	})
+	if _, err := os.Stat(r.inForce().Cluster.Path); err == nil || r.cluster != nil { // it is, or was, a node
+		running.Go(func() {
+			if err := r.ousted(dispatching); err != nil {
+				r.dispatcher.Stop()
+				stopDispatching() // at once: another node delivers the same
+				failed <- err
+			}
+		})
+	}
 	running.Go(func() {
 		r.alarms.Run(dispatching, alarm.Sight{
 			Queue: r.queue.Stats, Refusing: r.store.Refusing, Sources: r.sources.Names, Blocked: r.standing.Blocked,
