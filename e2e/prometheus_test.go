@@ -95,7 +95,8 @@ plan "e2e" {
   }
 }
 pool "default" {
-  shared = ["old"]
+  shared   = ["old"]
+  patience = "0s" # once tokens were short, no mail was delivered for hours
   dedicated "new" { plan = "e2e" }
 }
 tenant "acme" {}
