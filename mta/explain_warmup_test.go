@@ -104,6 +104,33 @@ func TestExplainTellsOfOtherPools(t *testing.T) {
 	}
 }
 
+// TestExplainOfPatience: mail waits for a warming source although a shared one is free, unless the pool has no patience.
+func TestExplainOfPatience(t *testing.T) {
+	for patience, want := range map[string]string{
+		"6h": "as much mail as source new takes within 6h waits for its warm-up, other mail is sent without delay: the day's cap is used",
+		"0s": "mail is sent without delay, but not from source new, which warms up: the day's cap is used",
+	} {
+		w := newWorld(t, sink.Config{}, `
+			defaults { smtp_port = PORT }
+			source "shared" { address = "127.0.0.1" }
+			source "new" { address = "127.0.0.2" }
+			plan "tiny" {
+				stage {
+					hourly = 1
+					daily = 1
+				}
+			}
+			pool "default" {
+				shared = ["shared"]
+				patience = "`+patience+`"
+				dedicated "new" { plan = "tiny" }
+			}`)
+		w.send("ann@client.example", "Subject: hello\r\n\r\nhello\r\n", "bob@box.example")
+		w.arrived(1)
+		w.until("verdict", func() bool { return w.explainDomain("box.example").Now == want })
+	}
+}
+
 // TestExplainTellsOfSuppression: mail in the queue whose address has come on the list since is bounced
 // when its turn comes, which is said while it waits.
 func TestExplainTellsOfSuppression(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"example.org/mta/dispatch/rules"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/gcra"
+	"example.org/mta/internal/legible"
 	"example.org/mta/internal/parking"
 	"example.org/mta/internal/route"
 	"example.org/mta/internal/settings"
@@ -539,6 +540,7 @@ const sentAtOnce = "mail is sent without delay"
 // afterWarmup is the answer when only a warm-up can delay mail.
 func (c *domainCase) afterWarmup(able []sourceCase) (time.Time, string) {
 	pool := c.pool
+	patience := pool.PatienceOf(c.cfg.Tenant(c.tenant), config.DefaultTier)
 	var lacks *sourceCase // the warm-up that has space first, of those that have none
 	free := false         // a source takes mail now
 	for i := range able {
@@ -554,6 +556,9 @@ func (c *domainCase) afterWarmup(able []sourceCase) (time.Time, string) {
 	switch {
 	case lacks == nil:
 		return time.Time{}, sentAtOnce
+	case free && patience > 0 && !lacks.lacksUntil.IsZero():
+		return time.Time{}, fmt.Sprintf("as much mail as source %s takes within %s waits for its warm-up, "+
+			"other mail is sent without delay: %s", lacks.Name, legible.Age(patience), lacks.lacks)
 	case free:
 		return time.Time{}, fmt.Sprintf(sentAtOnce+", but not from source %s, which warms up: %s",
 			lacks.Name, lacks.lacks)
