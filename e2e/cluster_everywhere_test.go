@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -216,8 +215,8 @@ api "web" { address = "WEB" }
 
 	// A stopped node.
 	asks(202, `"id"`, 1, "POST", "/messages", `{"from":"shop@acme.example","to":"c@all.example","subject":"x","text":"x"}`)
-	relays[2].cmd.Process.Signal(syscall.SIGSTOP)
-	defer relays[2].cmd.Process.Signal(syscall.SIGCONT)
+	relays[2].pause(t)
+	defer relays[2].resume()
 	var all sync.WaitGroup
 	for _, args := range [][]string{{"queue", "list"}, {"queue", "release", "--tenant", "acme"}} {
 		all.Go(func() {

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -197,9 +196,9 @@ provider "big" {
 	for _, r := range relays {
 		send(r, 300)
 	}
-	relays[1].signal(syscall.SIGSTOP)
+	relays[1].pause(t)
 	time.Sleep(20 * time.Second)
-	relays[1].signal(syscall.SIGCONT)
+	relays[1].resume()
 	within("after a stop", 3200)
 
 	for _, r := range relays {

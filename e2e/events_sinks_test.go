@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -125,8 +124,8 @@ func (k *brokerKind) testHang(t *testing.T, b *broker, l login) {
 	if err := sendOnce(s, flow(1, 1, 10)[0]); err != nil {
 		t.Fatal(err)
 	}
-	b.now.signal(syscall.SIGSTOP)
-	defer b.now.signal(syscall.SIGCONT)
+	b.now.pause(t)
+	defer b.now.resume()
 	for range 2 {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		began := time.Now()
@@ -139,7 +138,7 @@ func (k *brokerKind) testHang(t *testing.T, b *broker, l login) {
 			t.Errorf("a batch with a second to go failed after %v", took)
 		}
 	}
-	b.now.signal(syscall.SIGCONT)
+	b.now.resume()
 	eventually(t, patience, func() error { return sendOnce(s, flow(1, 100, 10)[0]) })
 }
 

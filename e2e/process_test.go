@@ -79,6 +79,21 @@ func launch(name, log string, argv ...string) (*process, error) {
 // signal reaches the whole process group.
 func (p *process) signal(s syscall.Signal) { _ = syscall.Kill(-p.cmd.Process.Pid, s) }
 
+// pause returns once each thread of the process group stands still. A signal alone doesn't wait for them: a broker
+// acknowledged 100 events after it.
+func (p *process) pause(t *testing.T) {
+	t.Helper()
+	p.signal(syscall.SIGSTOP)
+	group := p.cmd.Process.Pid
+	for end := time.Now().Add(10 * time.Second); groupHas(group, "/proc/[0-9]*/task/*/stat", "TZX"); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%s doesn't stand still", p.name)
+		}
+	}
+}
+
+func (p *process) resume() { p.signal(syscall.SIGCONT) }
+
 // stop asks the server to end, and makes it after the limit. It reports whether it ended by
 // itself.
 func (p *process) stop(limit time.Duration) bool {
@@ -116,13 +131,17 @@ func (p *process) gone() {
 }
 
 // groupLives reports whether a process group has a process that has not ended; one that nobody has waited for has.
-func groupLives(group int) bool {
-	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
+func groupLives(group int) bool { return groupHas(group, "/proc/[0-9]*/stat", "ZX") }
+
+// groupHas reports whether one of a group's processes or threads, whose stat files have the pattern, is in a state other
+// than those (proc(5)).
+func groupHas(group int, pattern, than string) bool {
+	stats, _ := filepath.Glob(pattern)
 	return slices.ContainsFunc(stats, func(path string) bool {
 		text, _ := os.ReadFile(path)
 		_, rest, _ := strings.Cut(string(text), ") ")
 		fields := strings.Fields(rest) // state, parent, group
-		return len(fields) > 2 && fields[2] == strconv.Itoa(group) && fields[0] != "Z" && fields[0] != "X"
+		return len(fields) > 2 && fields[2] == strconv.Itoa(group) && !strings.Contains(than, fields[0])
 	})
 }
 

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 )
 
@@ -118,10 +117,10 @@ later MX 10 mx.postfix
 		waits(t, "broken", "SERVFAIL, DNSSEC Bogus")
 	})
 	t.Run("zone is away for a while", func(t *testing.T) {
-		f.zone.signal(syscall.SIGSTOP)
+		f.zone.pause(t)
 		content := send(t, "later")
 		waits(t, "later", "SERVFAIL", "no answer in time")
-		f.zone.signal(syscall.SIGCONT)
+		f.zone.resume()
 		arrives(t, "later", content)
 	})
 	// The exchanger has a message a moment before the relay has read the reply to it.
