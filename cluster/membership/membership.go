@@ -31,6 +31,7 @@ import (
 	"example.org/mta/cluster/postgres"
 	"example.org/mta/cluster/term"
 	"example.org/mta/internal/certificates"
+	"example.org/mta/internal/format"
 	"example.org/mta/internal/smallfile"
 )
 
@@ -117,8 +118,15 @@ type Refusal string
 
 func (r Refusal) Error() string { return string(r) }
 
+// final is a Refusal that another start meets, too, until an operator acts. It is format.ErrRefused.
+type final struct{ Refusal }
+
+func (f final) Unwrap() error        { return f.Refusal }
+func (f final) Is(target error) bool { return target == format.ErrRefused }
+
 // Open joins the cluster, or takes part in it again. If the database does not answer, Start goes on with that. Open
-// fails with a Refusal, and when a relay that has never taken part can't use the database as it is.
+// fails with a Refusal, which is format.ErrRefused if no restart mends it, and when a relay that has never taken part
+// can't use the database as it is.
 func Open(cfg Config) (*Membership, error) {
 	m := &Membership{cfg: cfg, certs: certificates.New(cfg.Now, cfg.Log), changed: func(bool) {},
 		unknown: make(chan struct{}, 1),
@@ -293,8 +301,9 @@ func (m *Membership) join(ctx context.Context, view postgres.View) (err error) {
 	row := find(view, m.number)
 	if m.node == nil {
 		if m.have, err = read(m.cfg.Path); err != nil {
-			return Refusal(fmt.Sprintf("%s: %v; 'mta cluster forget %d', move the file away, and this relay joins anew",
-				m.cfg.Path, err, m.number))
+			return final{Refusal(fmt.Sprintf(
+				"%s: %v; 'mta cluster forget %d', move the file away, and this relay joins anew", m.cfg.Path, err,
+				m.number))}
 		}
 	}
 	if err := m.right(row, view.Standbys); err != nil {
@@ -356,14 +365,14 @@ func (m *Membership) right(row *postgres.Member, standbys postgres.Standbys) err
 	if m.node == nil {
 		process++ // that of the node to be made
 	}
-	refuse := func(format string, args ...any) error {
+	refuse := func(format string, args ...any) Refusal {
 		return Refusal(fmt.Sprintf("node %d: %s", m.number, fmt.Sprintf(format, args...)))
 	}
 	anew := fmt.Sprintf("move %s away, and this relay joins anew", m.cfg.Path)
 	gone := fmt.Sprintf("if that relay is gone for good, 'mta cluster forget %d'", m.number)
 	switch {
 	case row == nil && have.Memory.Origin.System != 0:
-		return refuse("the database has no row of this node any more: is it the right database? If so, %s", anew)
+		return final{refuse("the database has no row of this node any more: is it the right database? If so, %s", anew)}
 	case row == nil && !m.cfg.Database.Replicated && standbys.Missing() != "":
 		return refuse("the database has no synchronous standby (%s), so that a failover would lose what it has "+
 			"acknowledged: 'mta cluster check'; replicated = true is for a service that replicates below the database",
@@ -371,17 +380,18 @@ func (m *Membership) right(row *postgres.Member, standbys postgres.Standbys) err
 	case row == nil, have.Incarnation == 0 && row.Forgotten:
 		return nil
 	case have.Incarnation == 0:
-		return refuse("the number belongs to the relay at %s, seen %.0f s ago, and this data directory is not its. "+
-			"Issue a certificate with another number; %s", row.Address, row.Ago, gone)
+		return final{refuse("the number belongs to the relay at %s, seen %.0f s ago, and this data directory is not "+
+			"its. Issue a certificate with another number; %s", row.Address, row.Ago, gone)}
 	case have.Incarnation < row.Incarnation:
-		return refuse("this node was forgotten, and may have been replaced: it has incarnation %d, and its row %d. If "+
-			"no other relay has the number, %s", have.Incarnation, row.Incarnation, anew)
+		return final{refuse("this node was forgotten, and may have been replaced: it has incarnation %d, and its row "+
+			"%d. If no other relay has the number, %s; else it needs a certificate with another number, too",
+			have.Incarnation, row.Incarnation, anew)}
 	case have.Incarnation > row.Incarnation:
 		return refuse("the database has lost writes: it has incarnation %d of this node, which has joined as %d",
 			row.Incarnation, have.Incarnation)
 	case row.Process > process || row.Process == process && row.Life != m.cfg.life:
-		return refuse("another process has joined at %s, seen %.0f s ago: one of the two data directories is a copy, "+
-			"or was restored from a backup. Stop one; %s, and %s", row.Address, row.Ago, gone, anew)
+		return final{refuse("another process has joined at %s, seen %.0f s ago: one of the two data directories is a "+
+			"copy, or was restored from a backup. Stop one; %s, and %s", row.Address, row.Ago, gone, anew)}
 	}
 	return nil
 }

@@ -24,6 +24,7 @@ import (
 	"example.org/mta/cluster/share"
 	"example.org/mta/cluster/term"
 	"example.org/mta/internal/bubble"
+	"example.org/mta/internal/format"
 	"example.org/mta/internal/smallfile"
 )
 
@@ -210,15 +211,22 @@ func (s *site) starts(number uint16, dir string, life uint64) *Membership {
 	return m
 }
 
-// refused checks that a data directory can't take part, and that the reason has these words.
+// refused checks that a data directory can't take part, that the reason has these words, and that no service manager
+// starts the relay again.
 func (s *site) refused(number uint16, dir string, life uint64, words string) {
+	s.Helper()
+	s.refusedUntil(number, dir, life, words, false)
+}
+
+// refusedUntil is refused, where another start can mend it.
+func (s *site) refusedUntil(number uint16, dir string, life uint64, words string, mends bool) {
 	s.Helper()
 	m, err := s.open(number, dir, life)
 	if err == nil {
 		m.Close()
 	}
-	if err == nil || !errors.As(err, new(Refusal)) || !strings.Contains(err.Error(), words) {
-		s.Errorf("the error of node %d is %v; want %q", number, err, words)
+	if err == nil || !errors.As(err, new(Refusal)) || !strings.Contains(err.Error(), words) || errors.Is(err, format.ErrRefused) == mends {
+		s.Errorf("the error of node %d is %v; want %q, and %t: another start can mend it", number, err, words, mends)
 	}
 }
 
@@ -299,7 +307,7 @@ func TestANewNodeIsKnownWhenItIsMet(t *testing.T) {
 func TestWhoMayNotTakePart(t *testing.T) {
 	within(t, func(s *site) {
 		s.db.standby = false
-		s.refused(1, "a", 1, "no synchronous standby (none is synchronous and streaming)")
+		s.refusedUntil(1, "a", 1, "no synchronous standby (none is synchronous and streaming)", true)
 		s.db.standby = true
 		m := s.starts(1, "a", 1)
 		s.pass(10 * time.Second)
@@ -332,7 +340,7 @@ func TestWhoMayNotTakePart(t *testing.T) {
 		row := s.db.members[1]
 		row.Incarnation--
 		s.db.members[1] = row
-		s.refused(1, "b", 6, "has lost writes")
+		s.refusedUntil(1, "b", 6, "has lost writes", true)
 		delete(s.db.members, 1)
 		s.refused(1, "a", 7, "no row of this node any more")
 		if err := os.WriteFile(filepath.Join(s.dir, "a", "cluster"), text[:40], 0o600); err != nil {

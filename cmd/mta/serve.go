@@ -36,8 +36,9 @@ Under systemd it is a Type=notify service, with its queue and rates in 'systemct
 status', and takes sockets from socket units, named after its listeners (LISTEN_FDS).
 Exit code 78: another start would end the same way, since the configuration has an error
 or does not match the socket units; the data are in a format that this version does not
-read; a segment of the queue is missing; the relay may not use a file or directory; or,
-with MTA_REQUIRE_VOLUME=true as in the container image, data_dir is on no volume.`
+read; a segment of the queue is missing; the relay may not use a file or directory; the
+number of its node in the cluster belongs to another data directory; or, with
+MTA_REQUIRE_VOLUME=true as in the container image, data_dir is on no volume.`
 
 func newServe(c *cli) *cobra.Command {
 	return &cobra.Command{
