@@ -334,3 +334,67 @@ stream "app" { to = "http://`+hook.addr+`/" }
 		t.Errorf("%d events of %d messages did not come", missing, len(events))
 	}
 }
+
+// TestARelayAdoptsUnderTheNumberOfTheDeadNode: each of two nodes dies in turn, and a relay with an empty directory joins
+// under its number. The only node that is left takes mail of the dead one whose number it has, and such a relay takes
+// some where another node adopts.
+func TestARelayAdoptsUnderTheNumberOfTheDeadNode(t *testing.T) {
+	t.Parallel()
+	const each = 300
+	primary, standby := newPair(t)
+	primary.schema(t)
+	port := commonPort(t, "127.0.0.1")
+	names := sink.NewDNS(sink.MustZone("a.example. 60 IN MX 10 mx.a.example.\nmx.a.example. 60 IN A 127.0.0.1\n")) // nobody listens
+	dns, err := names.Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { names.Close() })
+	relays := members(t, []*database{primary, standby}, dns.String(), port, "", 2)
+	one, two := relays[0], relays[1]
+	queued := func(relays ...*relay) (n []int) {
+		t.Helper()
+		for _, r := range relays {
+			is, err := r.queued()
+			if err != nil {
+				t.Fatal(err)
+			}
+			n = append(n, len(is))
+		}
+		return n
+	}
+	// dies ends a node with mail for good, and returns the directory that it has left. Its number has another relay then.
+	dies := func(r *relay, number string) (left string) {
+		t.Helper()
+		s, err := dialSession(r.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.close()
+		for i := range each {
+			if _, err := s.send("ann@client.example", []string{fmt.Sprintf("to%d-%s@a.example", i, number)}, "Subject: x\r\n\r\nhello\r\n"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.kill()
+		left = r.dir + "/left"
+		runClient(t, "", "mv", r.dir+"/data", left)
+		if out, err := mta(r.env, "cluster", "forget", number, "--dead"); err != nil {
+			t.Fatal(out, err)
+		}
+		r.start(t)
+		return left
+	}
+	two.kill() // node 1 is alone
+	left := dies(one, "1")
+	t.Log(one.mta(t, "cluster", "adopt", left, "--dead"))
+	if n := queued(one); n[0] != each {
+		t.Errorf("%v are queued, want %d", n, each)
+	}
+	two.start(t)
+	left = dies(two, "2")
+	t.Log(one.mta(t, "cluster", "adopt", left, "--dead"))
+	if n := queued(one, two); n[0]+n[1] != 2*each || n[1] < each/4 {
+		t.Errorf("%v are queued of %d", n, 2*each)
+	}
+}

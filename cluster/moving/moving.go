@@ -95,7 +95,8 @@ type Config struct {
 	Name string // the nodeid of the relay of that node
 	Path string // of the file that has what is on its way
 	Mail Mail
-	// Nodes returns the members of the cluster, this one included; none as long as they were not read.
+	// Nodes returns the members of the cluster to which the mail can go: this one is among them if it is that of a dead
+	// node, and so is a new relay under the number of that. There are none as long as they were not read.
 	Nodes func() []Node
 	// May reports whether this node takes part in the cluster, and Drains whether it takes no new mail for an operator.
 	May, Drains func() bool

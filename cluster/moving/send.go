@@ -78,7 +78,7 @@ func (m *Mover) engage(ctx context.Context) *crew {
 	nodes := m.cfg.Nodes()
 	c := &crew{m: m, back: make(chan *worker, len(nodes))}
 	for _, n := range nodes {
-		if n.Number == m.cfg.Node || n.Forgotten {
+		if n.Forgotten {
 			continue
 		}
 		p := m.peer(n.Number)

@@ -119,15 +119,6 @@ func (x *adoption) rest() (all []string) {
 	if more > 0 {
 		all = append(all, fmt.Sprintf("and %d more messages", more))
 	}
-	switch n := x.node.Number; {
-	case len(all) == 0 || x.of.cfg.Cluster.Gone(n):
-	case n == x.of.cfg.Cluster.Number():
-		all = append(all, "this relay has the number of the dead node, by which it takes none of that mail: another "+
-			"node has to be in the cluster")
-	default:
-		all = append(all, fmt.Sprintf("node %d is a new relay under the number of the dead one, and takes none of its "+
-			"mail", n))
-	}
 	return all
 }
 

@@ -142,10 +142,7 @@ func TestRestIsNamed(t *testing.T) {
 	}
 	within(t, func(h *house) {
 		h.declines = "due@a.example"
-		last := h.stays(" with 1 recipients: the nodes that take mail decline it", 2)
-		if all := strings.Join(last.Stays, "\n"); !strings.Contains(all, "node 1 is a new relay under the number") {
-			h.Errorf("the number is in use: %s", all)
-		}
+		h.stays(" with 1 recipients: the nodes that take mail decline it", 2)
 	})
 }
 

@@ -25,6 +25,10 @@ func Mover(
 	}
 	c := moves(m, mail, now, log)
 	c.Node, c.Name, c.Path, c.Refuses, c.Drains = m.Status().Number, cfg.NodeID, path, refuses, drains
+	all := c.Nodes
+	c.Nodes = func() []moving.Node {
+		return slices.DeleteFunc(all(), func(n moving.Node) bool { return m.Own(n.Number) })
+	}
 	mover, err := moving.Open(c)
 	if err == nil {
 		m.OnTalk(moving.Purpose, mover.Serve)
@@ -66,7 +70,8 @@ func (d Adopting) Gone(node uint16) bool {
 	})
 }
 
-// Mover makes what moves the mail of a dead node to all others. cfg is of its data directory.
+// Mover makes what moves the mail of a dead node to all members, also to one that has its number now. cfg is of its
+// data directory.
 func (d Adopting) Mover(node uint16, cfg *config.Config, mail moving.Mail) (*moving.Mover, error) {
 	c := moves(d.Membership, mail, d.Now, d.Log)
 	c.Node = node
