@@ -3,9 +3,13 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand"
 	"net"
+	"os"
+	"os/exec"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -109,6 +113,10 @@ func TestAClusterMovesMail(t *testing.T) {
 		})
 		return m
 	}
+	out, err := mta([]string{"MTA_CONFIG=" + two.config}, "cluster", "drain", "--timeout", "1ms", "1")
+	if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.ExitCode() != 3 || !strings.Contains(out, "not all moved within 1ms: ") {
+		t.Errorf("a drain that takes longer than it may prints %s, %v", out, err)
+	}
 	drains(three)
 	for i, victim := range []*relay{two, one, three, one, two, one} {
 		time.Sleep(time.Duration(rng.Int63n(int64(300+500*i)) * int64(time.Millisecond))) // of a move that is under way
@@ -137,13 +145,19 @@ func TestAClusterMovesMail(t *testing.T) {
 	if len(after) != len(before) {
 		t.Errorf("%d recipients were queued, and %d are", len(before), len(after))
 	}
-	out, _ := mta([]string{"MTA_CONFIG=" + one.config}, "actions")
+	out, _ = mta([]string{"MTA_CONFIG=" + one.config}, "actions")
 	if !strings.Contains(out, "cluster drain") || !strings.Contains(out, "at node 2") {
 		t.Errorf("the audit log of node 1 has %s", out)
 	}
 
-	// One after the other, as for an upgrade: back to node 1, and on to node 3.
-	one.mta(t, "cluster", "undrain")
+	// One after the other, as for an upgrade: back to node 1, which has come to another address meanwhile, and on to node 3.
+	one.kill()
+	text, err := os.ReadFile(one.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, one.config, regexp.MustCompile(`(?m)^  address     = .*`).ReplaceAllString(string(text), fmt.Sprintf("  address     = %q", freeAddress(t))))
+	one.start(t)
 	for _, r := range []*relay{two, three} {
 		began, had := time.Now(), len(r.standings(t))
 		if out, err := mta([]string{"MTA_CONFIG=" + r.config}, "cluster", "drain", "--reason", "upgrade"); err != nil || !strings.Contains(out, ", 0 left") {
@@ -154,6 +168,9 @@ func TestAClusterMovesMail(t *testing.T) {
 			t.Error(err)
 		}
 		r.mta(t, "cluster", "undrain")
+	}
+	if len(one.standings(t)) == 0 {
+		t.Error("the node at another address got no mail")
 	}
 	later.Store(false)
 	one.mta(t, "resume", "domain", "waiting.example")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -295,21 +296,33 @@ has ended. A node that refuses mail or does not answer is left out, and named.
 
 The command shows how far the move is, and ends when the queue is empty, or with the exit
 code 1 when nothing more can move: the node delivers what is left, and goes on trying.
---no-wait and an interrupt end the command alone; run again, it shows the same move.
-'mta cluster undrain' or a restart of the relay end the move.`,
+--no-wait, --timeout (exit code 3) and an interrupt end the command alone; run again, it
+shows the same move. 'mta cluster undrain' or a restart of the relay end the move.`,
 		Example: `  mta cluster drain --reason "new disks"
   mta cluster drain 3`,
 		Args: argCount(0, 1, "want one node, not %d"),
 	}
 	noWait := cmd.Flags().Bool("no-wait", false, "don't wait for the move")
+	timeout := cmd.Flags().Duration("timeout", 0, "wait no longer than this `time`; 0: without limit")
 	changeFlags(cmd, &in)
 	return answers(c, cmd, func(ctx context.Context, client *api.Client, args []string) (done api.DrainedNode,
 		err error) {
+		if *timeout < 0 {
+			return done, usagef("--timeout: want a time")
+		}
 		if ctx, err = atNode(ctx, args); err != nil {
 			return done, err
 		}
 		if done, err = api.OpDrainNode.Call(ctx, client, in); err == nil && !*noWait && !in.DryRun {
+			if *timeout > 0 {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, *timeout)
+				defer cancel()
+			}
 			done.Moving, err = c.watchMoving(ctx, client)
+			if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				err = inVain{fmt.Errorf("not all moved within %v: %s", *timeout, moved(&done.Moving)), exitTimeout}
+			}
 		}
 		return done, err
 	}, func(done api.DrainedNode) error {
@@ -368,9 +381,11 @@ func (c *cli) watchMoving(ctx context.Context, client *api.Client) (m api.Moving
 	defer timer.Stop()
 	rests := time.Time{}
 	for n := 1; ; n++ {
-		if m, err = api.OpMoving.Call(ctx, client, api.None{}); err != nil {
+		now, err := api.OpMoving.Call(ctx, client, api.None{})
+		if err != nil {
 			return m, err
 		}
+		m = now
 		if c.waiting(moved(&m)); !c.screen.TTY && n%lineEvery == 0 {
 			fmt.Fprintln(c.err, moved(&m))
 		}
