@@ -80,9 +80,9 @@ keys { file = "KEYS" }
 api "web" { address = ["WEB"] }
 stream "app" { to = "http://`+hook.addr+`/" }
 `, 3)
-	for i, r := range relays {
-		text := strings.NewReplacer(`retry_interval     = "1s"`, `retry_interval     = "3h"`, `max_retry_interval = "2s"`, `max_retry_interval = "4h"`,
-			"data_dir =", fmt.Sprintf("nodeid = \"relay-%d\"\ndata_dir =", i+1)).Replace(readFile(t, r.config))
+	for _, r := range relays {
+		text := strings.NewReplacer(`retry_interval     = "1s"`, `retry_interval     = "3h"`, `max_retry_interval = "2s"`,
+			`max_retry_interval = "4h"`).Replace(readFile(t, r.config))
 		writeFile(t, r.config, text)
 		r.stop(patience)
 		r.start(t)

@@ -107,9 +107,10 @@ func members(t *testing.T, d []*database, dns, port, config string, n int, env .
 			t.Fatal(err)
 		}
 		r := newRelay(t, dns, port, takingAll+strings.NewReplacer("WEB", web, "INBOUND", inbound, "KEYS", keys).Replace(config)+fmt.Sprintf(`
+nodeid = "relay-%[3]d"
 cluster {
   database    = env("MTA_CLUSTER_DATABASE")
-  address     = %q
+  address     = %[1]q
   certificate = "%[2]s/node-%[3]d.pem"
   key         = "%[2]s/node-%[3]d-key.pem"
   ca          = "%[2]s/ca.pem"

@@ -36,7 +36,6 @@ func TestAClusterTakesReports(t *testing.T) {
 	defer hook.Close()
 	const address = "127.31.12.1"
 	relays, _, _, port := bigExample(t, address, fmt.Sprintf(`
-nodeid = "INBOUND"
 keys { file = "KEYS" }
 api "web" { address = "WEB" }
 suppression { feed = true }

@@ -72,7 +72,7 @@ func (c *cluster) relay(node int) *relay {
 	c.Helper()
 	block := strings.NewReplacer("10.0.0.1:2571", freeAddress(c.T), "/etc/mta", c.dir+"/ca", "node-1",
 		fmt.Sprintf("node-%d", node)).Replace(c.block)
-	r := newRelay(c.T, "127.0.0.1:1", "25", block)
+	r := newRelay(c.T, "127.0.0.1:1", "25", fmt.Sprintf("nodeid = \"relay-%d\"\n%s", node, block))
 	r.env = c.env
 	return r
 }
@@ -125,6 +125,9 @@ func TestACluster(t *testing.T) {
 		}
 		return ""
 	})
+	namesake := c.relay(3)
+	writeFile(t, namesake.config, strings.Replace(readFile(t, namesake.config), "relay-3", "relay-1", 1))
+	c.fails(`has the nodeid "relay-1" of this relay`, "serve", "--config", namesake.config)
 	heir := c.relay(3)
 	heir.start(t)
 	c.sees(first, func(s api.Cluster) string {

@@ -351,15 +351,15 @@ func TestPostgresInitAndCheck(t *testing.T) {
 	refused(serve, "permission denied")
 	refused(maker, "pg_monitor")
 	primary.ask(t, "GRANT pg_monitor TO maker")
-	for _, want := range []int{0, 3} {
-		if was, is, err := maker.Init(t.Context()); err != nil || was != want || is != 3 {
+	for _, want := range []int{0, 4} {
+		if was, is, err := maker.Init(t.Context()); err != nil || was != want || is != 4 {
 			t.Fatal(was, is, err)
 		}
 	}
 	primary.ask(t, "DROP TABLE mta_cluster.warmups, mta_cluster.warmup_clock; DROP FUNCTION mta_cluster.warmup_time, "+
-		"mta_cluster.warmups_claimed, mta_cluster.warmups_written; UPDATE mta_cluster.version SET version = 2")
-	found(maker, "schema", false, "version 2; mta cluster init makes it version 3")
-	if was, is, err := maker.Init(t.Context()); err != nil || was != 2 || is != 3 {
+		"mta_cluster.warmups_claimed, mta_cluster.warmups_written; ALTER TABLE mta_cluster.members DROP COLUMN name; UPDATE mta_cluster.version SET version = 2")
+	found(maker, "schema", false, "version 2; mta cluster init makes it version 4")
+	if was, is, err := maker.Init(t.Context()); err != nil || was != 2 || is != 4 {
 		t.Fatal(was, is, err)
 	}
 	found(serve, "rights", false, "missing: DELETE on mta_cluster.books, ")
@@ -368,7 +368,7 @@ func TestPostgresInitAndCheck(t *testing.T) {
 	found(serve, "rights", false, "missing: USAGE on schema mta_cluster")
 	primary.ask(t, first)
 	for check, words := range map[string]string{"version": "PostgreSQL ", "clock": "", "encryption": "local",
-		"schema": "version 3", "rights": "", "standby": "standby (sync)", "commit": "with the standby"} {
+		"schema": "version 4", "rights": "", "standby": "standby (sync)", "commit": "with the standby"} {
 		found(serve, check, true, words)
 	}
 	command := func(args ...string) string { // what an operator sees
@@ -386,7 +386,7 @@ func TestPostgresInitAndCheck(t *testing.T) {
 	if got := command("init"); got != "nothing to do: the schema mta_cluster is there\n<nil>" {
 		t.Errorf("mta cluster init prints %s", got)
 	}
-	if err := serve.Join(t.Context(), postgres.Member{Number: 1, Incarnation: 2, Address: "a"}); err != nil {
+	if err := serve.Join(t.Context(), postgres.Member{Number: 1, Incarnation: 2, Address: "a", Name: "mx"}); err != nil {
 		t.Error(err)
 	}
 	err := serve.Join(t.Context(), postgres.Member{Number: 1, Incarnation: 1, Address: "b"})
@@ -445,7 +445,7 @@ func TestPostgresInitAndCheck(t *testing.T) {
 		t.Error("a node that has never joined is forgotten")
 	}
 	v, err := serve.View(t.Context())
-	if err != nil || len(v.Members) != 3 || v.Members[0].Address != "a" || v.Members[2].Incarnation != 2 ||
+	if err != nil || len(v.Members) != 3 || v.Members[0].Address != "a" || v.Members[0].Name != "mx" || v.Members[2].Incarnation != 2 ||
 		!v.Members[1].Forgotten || !v.Members[2].Forgotten || v.Now < 1e9 || v.Members[0].Ago <= 0 || v.Standbys.Missing() == "" {
 		t.Errorf("the view is %+v, %v", v, err)
 	}
@@ -456,8 +456,8 @@ func TestPostgresInitAndCheck(t *testing.T) {
 	if err := service.Join(t.Context(), me); err != nil {
 		t.Errorf("a new one under its number: %v", err)
 	}
-	primary.ask(t, "UPDATE mta_cluster.version SET version = 4")
-	refused(maker, "version 4, and this mta knows 3")
+	primary.ask(t, "UPDATE mta_cluster.version SET version = 5")
+	refused(maker, "version 5, and this mta knows 4")
 	primary.ask(t, "DROP SCHEMA mta_cluster CASCADE")
 	refused(maker, "no synchronous standby")
 	if was, _, err := open(t, primary.dsn("maker", "postgres"), true).Init(t.Context()); err != nil || was != 0 {

@@ -309,14 +309,19 @@ func (m *Membership) join(ctx context.Context, view postgres.View) (err error) {
 	if err := m.right(row, view.Standbys); err != nil {
 		return err
 	}
+	// A member that has a name in common with another one goes on, with an alarm: its mail waits for it.
+	if other := m.namesake(view); other != "" && (row == nil || m.have.Incarnation == 0) {
+		return final{Refusal(fmt.Sprintf("node %d: %s; or if that relay is gone for good, 'mta cluster forget' it",
+			m.number, other))}
+	}
 	if m.node == nil {
 		if err := m.begin(row, view.Now); err != nil {
 			return err
 		}
 	}
 	m.node.Seen(view.Now)
-	return m.cfg.writer.Join(ctx, postgres.Member{Number: m.number, Address: m.cfg.Address, Version: m.cfg.Version,
-		Incarnation: m.have.Incarnation, Process: m.have.Process, Life: m.cfg.life})
+	return m.cfg.writer.Join(ctx, postgres.Member{Number: m.number, Name: m.cfg.Name, Address: m.cfg.Address,
+		Version: m.cfg.Version, Incarnation: m.have.Incarnation, Process: m.have.Process, Life: m.cfg.life})
 }
 
 // begin makes the node, and the file of one that joins for the first time.
@@ -394,6 +399,18 @@ func (m *Membership) right(row *postgres.Member, standbys postgres.Standbys) err
 			"copy, or was restored from a backup. Stop one; %s, and %s", row.Address, row.Ago, gone, anew)}
 	}
 	return nil
+}
+
+// namesake is which other member has the nodeid of this relay, with the remedy; "": none.
+func (m *Membership) namesake(v postgres.View) string {
+	for _, row := range v.Members {
+		if row.Number != m.number && !row.Forgotten && row.Name == m.cfg.Name {
+			return fmt.Sprintf("node %d at %s has the nodeid %q of this relay, and events, tokens and moved mail name "+
+				"relays by that: set another nodeid, which is the hostname unless it is set, at one of them, and "+
+				"restart it", row.Number, row.Address, row.Name)
+		}
+	}
+	return ""
 }
 
 func find(v postgres.View, number uint16) *postgres.Member {

@@ -193,7 +193,7 @@ func (s *site) open(number uint16, dir string, life uint64) (*Membership, error)
 		s.Fatal(err)
 	}
 	began := time.Now()
-	return Open(Config{Name: dir, Address: fmt.Sprintf("10.0.0.%d:2571", number), Pair: p, CA: filepath.Join(s.dir, "ca", ca.Certificate),
+	return Open(Config{Name: filepath.Base(dir), Address: fmt.Sprintf("10.0.0.%d:2571", number), Pair: p, CA: filepath.Join(s.dir, "ca", ca.Certificate),
 		Path: filepath.Join(s.dir, dir, "cluster"), Version: "1.0", Now: time.Now, Log: slog.New(slog.DiscardHandler),
 		writer: s.db, reader: s.db, boot: uint64(number), life: life, listener: silence{make(chan struct{})},
 		clock: func() time.Duration { return time.Hour + time.Since(began) },
@@ -347,6 +347,50 @@ func TestWhoMayNotTakePart(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.refused(1, "a", 7, "'mta cluster forget 1', move the file away")
+	})
+}
+
+// TestNodesWithOneNodeid: the second one is refused when it joins, and only has an alarm, as the first, when it is a
+// member.
+func TestNodesWithOneNodeid(t *testing.T) {
+	within(t, func(s *site) {
+		alarmed := func(m *Membership, words string) {
+			t.Helper()
+			if part, _, _, _ := m.Trouble(); words == "" && part != "" || !strings.Contains(part, words) || m.Node() == nil {
+				t.Errorf("trouble is %q, want %q", part, words)
+			}
+		}
+		one := s.starts(1, "mx", 1)
+		s.pass(10 * time.Second)
+		s.refused(2, "other/mx", 2, `node 2: node 1 at 10.0.0.1:2571 has the nodeid "mx" of this relay`)
+		if _, err := os.Stat(filepath.Join(s.dir, "other", "mx", "cluster")); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("it has joined: %v", err)
+		}
+		alarmed(one, "")
+		if err := os.Mkdir(filepath.Join(s.dir, "new"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		two := s.starts(2, "mx2", 3)
+		s.pass(10 * time.Second)
+		two.Close()
+		if err := os.Rename(filepath.Join(s.dir, "mx2"), filepath.Join(s.dir, "new", "mx")); err != nil {
+			t.Fatal(err)
+		}
+		two = s.starts(2, "new/mx", 4) // a member whose nodeid was changed
+		s.pass(10 * time.Second)
+		alarmed(one, `node 2 at 10.0.0.2:2571 has the nodeid "mx"`)
+		alarmed(two, `node 1 at 10.0.0.1:2571 has the nodeid "mx"`)
+		one.Close()
+		s.db.forget(1)
+		s.pass(10 * time.Second)
+		alarmed(two, "")
+		two.Close()
+		s.refused(1, "again/mx", 5, "node 2 at 10.0.0.2:2571 has the nodeid")
+		s.db.forget(2)
+		one = s.starts(1, "again/mx", 5)
+		s.pass(10 * time.Second)
+		alarmed(one, "")
+		one.Close()
 	})
 }
 

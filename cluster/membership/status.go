@@ -145,7 +145,7 @@ func (m *Membership) Trouble() (part, database, standby, certificate string) {
 	}
 	s := m.Status()
 	m.mu.Lock()
-	failed, standbys := m.failed, m.view.Standbys
+	failed, standbys, namesake := m.failed, m.view.Standbys, m.namesake(m.view)
 	m.mu.Unlock()
 	switch refused := errors.As(failed, new(Refusal)); {
 	case refused:
@@ -175,6 +175,9 @@ func (m *Membership) Trouble() (part, database, standby, certificate string) {
 	}
 	if part+database == "" {
 		part = m.cfg.Changes.Trouble()
+	}
+	if part+database == "" {
+		part = namesake
 	}
 	if part+database == "" && n != nil {
 		part = differing(n.Differences(apart))

@@ -390,6 +390,7 @@ func (e *Engine) Tidy(ctx context.Context, most int) (n int, err error) {
 // Member is a node's row.
 type Member struct {
 	Number      uint16 `json:"number"` // from 1 to 1,023
+	Name        string `json:"name"`   // the nodeid of the relay; "": a program that knows none has written the row
 	Address     string `json:"address"`
 	Version     string `json:"version"` // of the program
 	Incarnation uint64 `json:"incarnation"`

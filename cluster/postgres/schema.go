@@ -19,8 +19,11 @@ var second string
 //go:embed warmups.sql
 var third string
 
+//go:embed names.sql
+var fourth string
+
 // scripts make each version from the one before.
-var scripts = []string{first, second, third}
+var scripts = []string{first, second, third, fourth}
 
 var version = len(scripts)
 

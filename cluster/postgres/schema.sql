@@ -106,34 +106,6 @@ BEGIN
 	RAISE EXCEPTION 'the database has no synchronous standby: a failover would lose what it has acknowledged';
 END $$;
 
--- joined writes a member's row, and refuses what an earlier incarnation or process asks for. A process has one life: a
--- copy of its data directory has the same number of the process, and another life.
-CREATE FUNCTION mta_cluster.joined(member jsonb, replicated boolean) RETURNS jsonb LANGUAGE plpgsql AS $$
-DECLARE
-	wanted mta_cluster.members := jsonb_populate_record(NULL::mta_cluster.members, member);
-	there  mta_cluster.members;
-BEGIN
-	PERFORM mta_cluster.durable();
-	SELECT * INTO there FROM mta_cluster.members m WHERE m.number = wanted.number FOR UPDATE;
-	IF NOT FOUND THEN
-		PERFORM mta_cluster.replicated(replicated);
-	END IF;
-	wanted.forgotten := false;
-	wanted.seen := clock_timestamp();
-	INSERT INTO mta_cluster.members AS m SELECT wanted.* ON CONFLICT (number) DO UPDATE SET address = excluded.address,
-		version = excluded.version, incarnation = excluded.incarnation, process = excluded.process,
-		life = excluded.life, forgotten = false, seen = excluded.seen
-		WHERE (m.incarnation, m.process) < (excluded.incarnation, excluded.process)
-			OR (m.incarnation, m.process, m.life) = (excluded.incarnation, excluded.process, excluded.life);
-	IF NOT FOUND AND there.incarnation > wanted.incarnation THEN
-		RAISE EXCEPTION 'node % at % has incarnation % there: incarnation % was forgotten', there.number,
-			there.address, there.incarnation, wanted.incarnation;
-	ELSIF NOT FOUND THEN
-		RAISE EXCEPTION 'another process has joined as node %, at %', there.number, there.address;
-	END IF;
-	RETURN 'true';
-END $$;
-
 -- forgotten raises a node's incarnation, so that nothing counts any more that its processes ask for and claim. It
 -- returns false when that has been done.
 CREATE FUNCTION mta_cluster.forgotten(node int, dead boolean) RETURNS jsonb LANGUAGE plpgsql AS $$
