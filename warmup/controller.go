@@ -184,20 +184,22 @@ func (c *Controller) storeTime(local time.Time) Instant {
 	return k.store + Instant(local.Sub(k.local)/time.Millisecond)
 }
 
-// Run steps until ctx ends: once a period, and sooner when something was asked.
+// Run steps until ctx ends: once a period, and sooner when something was asked. The end of ctx does not cut a step off:
+// it would look like a store that has failed, and what a write had come to would be unknown.
 func (c *Controller) Run(ctx context.Context) error {
 	t := time.NewTimer(0)
 	defer t.Stop()
-	for {
+	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-t.C:
 		case <-c.poke:
 		}
-		next := c.Step(ctx)
+		next := c.Step(context.WithoutCancel(ctx))
 		t.Reset(next)
 	}
+	return nil
 }
 
 func (c *Controller) lag() time.Duration {

@@ -764,6 +764,34 @@ func TestChoosingAndChargingDoesNotAllocate(t *testing.T) {
 	}
 }
 
+// stopsAt is a store that ends the run of its controller by each claim, as a relay's stop may.
+type stopsAt struct {
+	*warmup.Memory
+	stop func()
+}
+
+func (s stopsAt) Claim(ctx context.Context, node string, ttl time.Duration, keys []warmup.Key, into []warmup.Record) (
+	[]warmup.Record, warmup.Instant, error) {
+	s.stop()
+	if err := ctx.Err(); err != nil {
+		return into, 0, err
+	}
+	return s.Memory.Claim(ctx, node, ttl, keys, into)
+}
+
+// TestStopInAStep has a stop end no call of the store: that would be an error, and an event about a lost ledger.
+func TestStopInAStep(t *testing.T) {
+	w := newWorld(t, 3000, 72_000)
+	ctx, stop := context.WithCancel(t.Context())
+	c := w.node("a", func(cfg *warmup.Config) { cfg.Store = stopsAt{w.store, stop} })
+	if err := c.Run(ctx); err != nil || ctx.Err() == nil {
+		t.Fatalf("%v, and its context: %v", err, ctx.Err())
+	}
+	if s := status(t, c); s.LedgerFailure() != "" {
+		t.Errorf("the ledger fails: %s", s.LedgerFailure())
+	}
+}
+
 // TestManyGoroutines has everything at once, for the race detector, and recounts.
 func TestManyGoroutines(t *testing.T) {
 	w := newWorld(t, 3000, 72_000)
