@@ -29,7 +29,7 @@ provider "big" {
   max_message_rate = "%d/s"
 }
 `, places, rate))
-	host := newToll(t, net.JoinHostPort(address, port))
+	host := newToll(t, net.JoinHostPort(address, port), 0)
 	say("PostgreSQL: 127.0.0.1:%s, standby 127.0.0.1:%s. The relays:", primary.port, standby.port)
 	for i, r := range relays {
 		say("  node %d: SMTP at %s, MTA_CONFIG=%s", i+1, r.addr, r.config)

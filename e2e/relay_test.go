@@ -8,9 +8,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"example.org/mta/lab/sink"
 	"example.org/mta/operator/api"
 )
 
@@ -23,6 +25,7 @@ type relay struct {
 	web        string   // where it takes mail by HTTP, if it does
 	inbound    string   // where it takes reports, if it does
 	env        []string // NAME=value, besides this process's environment
+	program    string
 	*process
 }
 
@@ -35,7 +38,7 @@ func newRelay(t *testing.T, dns, port, extra string) *relay {
 	t.Helper()
 	dir := scratch(t)
 	addr := "127.0.0.1:" + commonPort(t, "127.0.0.1")
-	r := &relay{addr: addr, dir: dir, config: dir + "/mta.conf", nameServer: dns}
+	r := &relay{addr: addr, dir: dir, config: dir + "/mta.conf", nameServer: dns, program: binary}
 	writeFile(t, r.config, fmt.Sprintf(`hostname = "relay.example"
 data_dir = "%[1]s/data"
 
@@ -62,6 +65,34 @@ defaults {
 	return r
 }
 
+// nameServer answers by a zone, and returns where.
+func nameServer(t *testing.T, zone string) string {
+	t.Helper()
+	names := sink.NewDNS(sink.MustZone(zone))
+	at, err := names.Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { names.Close() })
+	return at.String()
+}
+
+// mxRecords has the mail to NAME.example go to one host, mx.NAME.example.
+func mxRecords(name, address string) string {
+	return fmt.Sprintf("%[1]s.example. 60 IN MX 10 mx.%[1]s.example.\nmx.%[1]s.example. 60 IN A %[2]s\n", name, address)
+}
+
+// newKey makes a key of the HTTP API for the tenant acme, named shop.
+func (r *relay) newKey(t *testing.T) string {
+	t.Helper()
+	out, err := mta(r.env, "--config", r.config, "key", "add", "--tenant", "acme", "--name", "shop")
+	key, _, _ := strings.Cut(out, "\n")
+	if err != nil || !strings.HasPrefix(key, "mta_") || strings.Contains(out, "not known") {
+		t.Fatal(out, err)
+	}
+	return key
+}
+
 // start runs the relay until the test's end, or until it is stopped or killed before.
 func (r *relay) start(t *testing.T) {
 	t.Helper()
@@ -71,7 +102,7 @@ func (r *relay) start(t *testing.T) {
 
 // command is what runs the relay, in its environment.
 func (r *relay) command() []string {
-	return slices.Concat([]string{"env"}, r.env, []string{binary, "serve", "--config", r.config})
+	return slices.Concat([]string{"env"}, r.env, []string{r.program, "serve", "--config", r.config})
 }
 
 // as runs the binary under another name, as a system has it that makes sendmail a link to mta.

@@ -1,0 +1,185 @@
+package e2e
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"example.org/mta/lab/sink"
+)
+
+// toll is a host that notes when mail begins, and how many connections it has.
+type toll struct {
+	net.Listener
+	record *sink.Recorder
+
+	mu    sync.Mutex // guards what follows
+	began []time.Time
+	came  map[string]int // by what stands before the first hyphen of the recipient
+	open  map[*judged]bool
+	most  int
+}
+
+type judged struct {
+	net.Conn
+	j    *toll
+	once sync.Once
+}
+
+// newToll begins a host at an address, which is busy with each message for some time.
+func newToll(t *testing.T, address string, busy time.Duration) *toll {
+	t.Helper()
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := &toll{Listener: l, record: sink.NewRecorder(sink.Deliveries, 0), came: make(map[string]int),
+		open: make(map[*judged]bool)}
+	work := map[sink.Phase]time.Duration{sink.End: busy}
+	server := sink.New(sink.Config{Recorder: j.record, Work: work, Hook: func(c sink.Command) (a sink.Answer) {
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		switch c.Phase {
+		case sink.Mail:
+			j.began = append(j.began, time.Now())
+		case sink.Kept:
+			kind, _, _ := strings.Cut(c.Recipients[0], "-")
+			j.came[kind]++
+		}
+		return a
+	}})
+	go server.Serve(j)
+	t.Cleanup(server.Close)
+	return j
+}
+
+func (j *toll) Accept() (net.Conn, error) {
+	c, err := j.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	connection := &judged{Conn: c, j: j}
+	if j.open[connection] = true; len(j.open) > j.most {
+		n := 0
+		for one := range j.open {
+			if one.established() {
+				n++
+			}
+		}
+		j.most = max(j.most, n)
+	}
+	return connection, nil
+}
+
+// established reports whether the client has not closed a connection. The host notices it later, when it has read what
+// came before, and has answered.
+func (c *judged) established() bool {
+	const state = 1 // TCP_ESTABLISHED, of tcp_states.h
+	raw, err := c.Conn.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		return false // closed here
+	}
+	is := false
+	_ = raw.Control(func(fd uintptr) {
+		info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+		is = err == nil && info.State == state
+	})
+	return is
+}
+
+func (c *judged) Close() error {
+	c.once.Do(func() {
+		c.j.mu.Lock()
+		defer c.j.mu.Unlock()
+		delete(c.j.open, c)
+	})
+	return c.Conn.Close()
+}
+
+func (j *toll) connections() int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return len(j.open)
+}
+
+// arrived is the number of messages that have come to recipients whose names begin with kind and a hyphen.
+func (j *toll) arrived(kind string) int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.came[kind]
+}
+
+// over is by how many messages a rate and its burst were exceeded at most, in any time.
+func (j *toll) over(perSecond, burst float64) (worst float64) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	level, last := 0., time.Time{}
+	for _, at := range j.began {
+		level = max(0, level-at.Sub(last).Seconds()*perSecond) + 1
+		last, worst = at, max(worst, level-burst)
+	}
+	return worst
+}
+
+// members are relays of one cluster, each with its certificate. WEB and INBOUND in their configuration are addresses of
+// each, KEYS an empty keys file; env goes to their environment.
+func members(t *testing.T, d []*database, dns, port, config string, n int, env ...string) (relays []*relay) {
+	t.Helper()
+	relays = newMembers(t, d, dns, port, config, n, env...)
+	for _, r := range relays {
+		r.start(t)
+	}
+	return relays
+}
+
+// newMembers is members, which were not started yet.
+func newMembers(t *testing.T, d []*database, dns, port, config string, n int, env ...string) (relays []*relay) {
+	t.Helper()
+	ca := filepath.Join(scratch(t), "ca")
+	runClient(t, "", binary, "cluster", "ca", "init", ca)
+	dsn := d[0].dsn("mta", "postgres")
+	if len(d) > 1 {
+		dsn = both(d[0], d[1])
+	}
+	for i := range n {
+		runClient(t, "", binary, "cluster", "ca", "issue", ca, fmt.Sprint(i+1))
+		web, inbound, keys := freeAddress(t), freeAddress(t), filepath.Join(scratch(t), "keys")
+		writeFile(t, keys, "")
+		if err := os.Chmod(keys, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r := newRelay(t, dns, port, takingAll+strings.NewReplacer("WEB", web, "INBOUND", inbound, "KEYS", keys).Replace(config)+fmt.Sprintf(`
+nodeid = "relay-%[3]d"
+cluster {
+  database    = env("MTA_CLUSTER_DATABASE")
+  address     = %[1]q
+  certificate = "%[2]s/node-%[3]d.pem"
+  key         = "%[2]s/node-%[3]d-key.pem"
+  ca          = "%[2]s/ca.pem"
+  secrets_key = "%[2]s/secrets.key"
+}
+`, freeAddress(t), ca, i+1))
+		r.env, r.web, r.inbound = append([]string{"MTA_CLUSTER_DATABASE=" + dsn}, env...), web, inbound
+		relays = append(relays, r)
+	}
+	return relays
+}
+
+// bigExample are relays of one cluster, with a database that has a standby. For them big.example has one host, at an
+// address and the port that is returned.
+func bigExample(t *testing.T, address, config string, env ...string) (relays []*relay, primary, standby *database, port string) {
+	t.Helper()
+	primary, standby = newPair(t)
+	primary.schema(t)
+	port = commonPort(t, address)
+	return members(t, []*database{primary, standby}, nameServer(t, mxRecords("big", address)), port, config, 3, env...), primary, standby, port
+}
