@@ -53,40 +53,6 @@ func buildPackages(t *testing.T, dir, formats, version, program string) {
 	}
 }
 
-// programBefore builds this tree's program as a version from before the newest format of the queue: it knows all
-// formats but that one, which is returned.
-func programBefore(t *testing.T, version string) (program string, newest int) {
-	t.Helper()
-	const path = "../queue/store/codec.go"
-	code, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	is := regexp.MustCompile(`(?m)^\tCodecVersion += ([0-9]+)$`).FindSubmatch(code)
-	if is == nil {
-		t.Fatal(path + " has no line for codecVersion: this test has to be adapted")
-	}
-	if newest, err = strconv.Atoi(string(is[1])); err != nil {
-		t.Fatal(err)
-	}
-	dir := scratch(t)
-	program, former := filepath.Join(dir, "mta"), filepath.Join(dir, "codec.go")
-	writeFile(t, former, strings.Replace(string(code), string(is[0]), fmt.Sprintf("\tCodecVersion = %d", newest-1), 1))
-	original, err := filepath.Abs(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	overlay, err := json.Marshal(map[string]map[string]string{"Replace": {original: former}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	writeFile(t, filepath.Join(dir, "overlay.json"), string(overlay))
-	if out, err := exec.Command("go", "build", "-overlay", filepath.Join(dir, "overlay.json"), "-ldflags", "-X main.version="+version, "-o", program, "../cmd/mta").CombinedOutput(); err != nil {
-		t.Fatalf("building the program before: %v\n%s", err, out)
-	}
-	return program, newest
-}
-
 // machine is a Debian on which a stranger installs the packages, with the world's mail exchangers around it.
 type machine struct {
 	*tree
@@ -104,7 +70,7 @@ func TestDebianPackages(t *testing.T) {
 	t.Parallel()
 	m := &machine{tree: boot(t), got: sink.NewRecorder(sink.Contents, 0)}
 	packages := scratch(t)
-	before, newest := programBefore(t, packagesBefore)
+	before, newest := programBefore(t, packagesBefore, nil)
 	m.newest = newest
 	for version, program := range map[string]string{packagesBefore: before, packagesAfter: binary} {
 		buildPackages(t, packages, "deb", version, program)
