@@ -225,12 +225,12 @@ func (m *Membership) run() {
 		if joined && !running {
 			running, wait = true, look
 			m.cfg.Log.Info("this relay takes part in the cluster", "node", m.number, "incarnation", m.have.Incarnation)
+			m.change(false) // before it asks: what is in use already counts
 			nodes.Go(func() { n.Run(taking) })
 			if m.cfg.Changes != nil {
 				me := changes.Me{Node: m.number, Incarnation: m.have.Incarnation}
 				nodes.Go(func() { m.cfg.Changes.Run(taking, me, m.cfg.sharer) })
 			}
-			m.change(false)
 		}
 		if over {
 			leave()

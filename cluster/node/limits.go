@@ -60,3 +60,25 @@ func (n *Node) Close(limit string, connections int64) {
 	defer n.mu.Unlock()
 	n.at(limit).Close(limit, connections)
 }
+
+// Left is how many events of a rate may happen now, and which part of the rate this node has, from 0 to 1.
+func (n *Node) Left(limit string) (int64, float64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.at(limit).Left(n.cfg.Clock(), limit)
+}
+
+// Return gives back events that did not happen.
+func (n *Node) Return(limit string, events int64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.at(limit).Return(n.cfg.Clock(), limit, events)
+}
+
+// Occupy notes how many units of a lasting limit are in use from now on, and reports whether that may be: more than
+// before only if they are granted, unless they are forced.
+func (n *Node) Occupy(limit string, units int64, forced bool) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.at(limit).Occupy(n.cfg.Clock(), limit, units, forced)
+}

@@ -15,6 +15,7 @@ import (
 type Book struct {
 	term   term.Term
 	turn   time.Duration
+	began  time.Duration
 	since  time.Duration // from then on nobody has used a limit without an account
 	limits []*account    // by name
 	askers map[uint16]*asker
@@ -35,6 +36,9 @@ type asker struct {
 // in which they become free.
 const standing = 1500 * time.Millisecond
 
+// census is how long a book that has begun gives no more of lasting limits: nodes repeat an ask after answerWithin.
+const census = 10 * time.Second
+
 // account is one limit's.
 type account struct {
 	Limit                 // the smallest of all holders; only a name: nobody has asked yet
@@ -50,7 +54,7 @@ type holder struct {
 	node    uint16
 	limit   Limit // as its node has it; none: it has not asked
 	held    int64 // what it reported last
-	counted int64 // what it may hold at most: that, or what it was answered since
+	counted int64 // what it may hold or use at most: that, or what it was answered since
 	want    int64 // by its own definition
 	needs   int64 // the same by the account's
 	target  int64
@@ -66,7 +70,7 @@ type holder struct {
 // NewBook makes the book of a shard at which nothing is given out. turn is how long a node has its part of a limit that
 // is too small for all.
 func NewBook(now time.Duration, t term.Term, turn time.Duration) *Book {
-	return &Book{term: t, turn: turn, since: now, askers: make(map[uint16]*asker)}
+	return &Book{term: t, turn: turn, began: now, since: now, askers: make(map[uint16]*asker)}
 }
 
 func (b *Book) find(name string) (int, bool) {
@@ -193,7 +197,8 @@ func (b *Book) Hear(now time.Duration, node uint16, o term.Order, items []Item) 
 			h.on, h.begun = false, now
 		}
 		a.spare.content += min(item.Content, a.depth(h.counted-item.Held))
-		h.limit, h.held, h.counted, h.want, h.until = item.Limit, item.Held, item.Held, item.Want, now+b.term.Waits()
+		h.limit, h.held, h.counted = item.Limit, item.Held, max(item.Held, item.Used)
+		h.want, h.until = item.Want, now+b.term.Waits()
 		a.define()
 		if apart := a.differs(); apart != a.apart {
 			a.apart, a.since = apart, now
@@ -283,6 +288,10 @@ func (b *Book) check(node uint16, items []Item) error {
 			return fmt.Errorf("node %d asks for %d units of limit %q with %d and %g events, and was given %d", node,
 				i.Want, i.Name, i.Held, i.Content, counted)
 		}
+		if most := int64(mostOf); i.Used < 0 || i.Used > most || i.Used > 0 && !i.Lasting {
+			return fmt.Errorf("node %d asks with %d units of limit %q in use (at most %d, of a lasting limit)",
+				node, i.Used, i.Name, most)
+		}
 	}
 	return nil
 }
@@ -305,19 +314,22 @@ func (b *Book) Round(now time.Duration) map[uint16][]Grant {
 	for _, a := range b.limits {
 		a.divide(b, now)
 		free := a.free()
+		if a.Lasting && now-b.began < census {
+			free = min(free, 0)
+		}
 		for _, h := range a.holders {
 			k := b.asker(h.node)
 			if !k.pending {
 				continue
 			}
 			g := Grant{a.Limit, h.held, 0}
-			switch raised := min(h.target, h.held+free); {
+			switch raised := min(h.target, h.counted+free); {
 			case h.target <= h.held:
 				g.Units = h.target
 			case raised > h.held && raised >= a.Least():
 				g.Units, g.Content = raised, a.spare.part(raised-h.held, free)
-				free -= raised - h.held
-				h.counted, h.unsure = raised, true // so that the next book knows which ask it was for
+				free -= max(0, raised-h.counted)
+				h.counted, h.unsure = max(h.counted, raised), true // so that the next book knows which ask it was for
 				if !h.used {
 					h.used, h.begun = true, now
 				}

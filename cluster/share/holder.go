@@ -160,6 +160,26 @@ func (h *Holder) Spend(now time.Duration, name string, n int64) int64 {
 	return n
 }
 
+// Return gives back events that have been spent and did not happen.
+func (h *Holder) Return(now time.Duration, name string, n int64) {
+	h.expire(now)
+	if s := h.stake(name); s != nil && s.units > 0 {
+		s.bucket.content += float64(n)
+		s.fill(now, h.term.Drift) // not beyond its depth
+	}
+}
+
+// Left is how many events of a rate may happen now, and which part of the rate the node has, from 0 to 1.
+func (h *Holder) Left(now time.Duration, name string) (events int64, part float64) {
+	h.expire(now)
+	s := h.stake(name)
+	if s == nil || s.units == 0 {
+		return 0, 0
+	}
+	s.fill(now, h.term.Drift)
+	return int64(s.bucket.content + grain), float64(s.units) / whole
+}
+
 // Next is how long it takes until a node has an event of a rate, and how many it can save up; 0, 0 without a share.
 func (h *Holder) Next(now time.Duration, name string) (time.Duration, float64) {
 	s := h.stake(name)
@@ -194,6 +214,19 @@ func (h *Holder) Open(now time.Duration, name string, n int64) int64 {
 	n = max(0, min(n, s.allowed()-s.open))
 	s.open += n
 	return n
+}
+
+// Occupy notes how many units of a lasting limit are in use from now on, and reports whether that may be: more than
+// before only if they are granted, unless they are forced.
+func (h *Holder) Occupy(now time.Duration, name string, units int64, forced bool) bool {
+	h.expire(now)
+	s := h.stake(name)
+	if s == nil || units > s.open && units > s.allowed() && !forced {
+		return false
+	}
+	h.changed = h.changed || units != s.open && max(units, s.open) > s.target
+	s.open = units
+	return true
 }
 
 // Over is how many open connections must end: within closing when the grant has ended, and otherwise as soon as their
@@ -252,8 +285,12 @@ func (h *Holder) Ask(now time.Duration) (term.Order, []Item) {
 			keep = max(l.worth(keep, &s.Limit), l.Least())
 		}
 		s.lower(now, h.term.Drift, max(min(keep, s.target), s.open))
-		if s.units > 0 || s.want > 0 || s.given > 0 {
-			items = append(items, Item{s.Limit, s.units, s.want, s.given})
+		var used int64
+		if s.Lasting && s.open > s.units {
+			used = s.open
+		}
+		if s.units > 0 || s.want > 0 || s.given > 0 || used > 0 {
+			items = append(items, Item{s.Limit, s.units, s.want, s.given, used})
 			s.given = 0
 			return false
 		}

@@ -16,6 +16,8 @@
 //   - Asks carry the limit as its node has it, and the smallest of all holders counts: grants carry that, and a holder
 //     uses it, or its own if that is smaller. A unit of a rate is the same part of it whatever its definition, so that
 //     holders of different ones never have more than the largest.
+//   - Units whose use outlives grants, such as queued messages, are reported as used, granted or not, and count. A book
+//     that has just begun grants no more of them until all nodes have had time to report.
 //   - The book forgets a limit when nobody has or wants any of it and its bucket is full: one that comes back has what
 //     has flowed since the book began, and that is not more than it had.
 package share
@@ -46,6 +48,7 @@ type Limit struct {
 	Connections int64   `json:",omitempty"` // at a time, at most a million; 0: a rate
 	Rate        float64 `json:",omitempty"` // events a second, at most a million
 	Burst       int64   `json:",omitempty"` // from 1 to a million
+	Lasting     bool    `json:",omitempty"` // of connections: their use outlives a grant
 }
 
 // Units is how many there are to give.
@@ -70,7 +73,7 @@ func (l *Limit) step() int64 {
 // check finds what no node's limit can be.
 func (l *Limit) check() error {
 	connections := l.Connections > 0 && l.Connections <= mostOf && l.Rate == 0 && l.Burst == 0
-	rate := l.Connections == 0 && l.Rate > 0 && l.Rate <= mostOf && l.Burst > 0 && l.Burst <= mostOf
+	rate := l.Connections == 0 && !l.Lasting && l.Rate > 0 && l.Rate <= mostOf && l.Burst > 0 && l.Burst <= mostOf
 	if l.Name == "" || len(l.Name) > mostName || connections == rate {
 		return fmt.Errorf("limit %.60q has %d connections, or %g events a second and a burst of %d (want 1 to %g)",
 			l.Name, l.Connections, l.Rate, l.Burst, mostOf)
@@ -80,7 +83,8 @@ func (l *Limit) check() error {
 
 // smaller is the smaller of two definitions.
 func (l *Limit) smaller(m *Limit) Limit {
-	return Limit{l.Name, min(l.Connections, m.Connections), min(l.Rate, m.Rate), min(l.Burst, m.Burst)}
+	return Limit{l.Name, min(l.Connections, m.Connections), min(l.Rate, m.Rate), min(l.Burst, m.Burst),
+		l.Lasting || m.Lasting}
 }
 
 // worth is how many units by this definition let as much pass as some units by a larger one, in steps.
@@ -126,6 +130,7 @@ type Item struct {
 	Limit              // as the holder's node has it
 	Held, Want int64   `json:",omitempty"` // units
 	Content    float64 `json:",omitempty"` // of the units that the holder has given up since its last ask
+	Used       int64   `json:",omitempty"` // of a lasting limit: units in use, if these are more than are held
 }
 
 // Grant is what an answer carries about one limit: the units that the holder may have from now on. Where that is less

@@ -18,6 +18,8 @@ var (
 	rate  = Limit{Name: "rate", Rate: 10, Burst: 10}
 	slow  = Limit{Name: "slow", Rate: .1, Burst: 1}
 	turn  = time.Minute
+
+	lasting = Limit{Name: "lasting", Connections: 10, Lasting: true}
 )
 
 // order is the newest ask of a process.
@@ -40,7 +42,7 @@ func (b *Book) ask(t *testing.T, now time.Duration, seq uint64, items map[uint16
 	return units
 }
 
-func want(l Limit, held, units int64) Item { return Item{l, held, units, 0} }
+func want(l Limit, held, units int64) Item { return Item{l, held, units, 0, 0} }
 
 func book() *Book { return NewBook(0, terms, turn) }
 
@@ -215,14 +217,15 @@ func TestBadAsksAreRefused(t *testing.T) {
 	b := book()
 	b.ask(t, 0, 1, map[uint16]Item{1: want(ten, 0, 4)})
 	for _, items := range [][]Item{
-		{want(ten, 5, 5)}, {want(ten, -1, 5)}, {want(ten, 0, -5)}, {{rate, 0, 1, mostOf + 1}}, {{rate, 0, 1, -1}},
-		{{rate, 0, 1, math.NaN()}}, {want(slow, 0, 1), want(rate, 0, 1)}, {want(ten, 0, 1), want(ten, 0, 1)},
+		{want(ten, 5, 5)}, {want(ten, -1, 5)}, {want(ten, 0, -5)}, {{rate, 0, 1, mostOf + 1, 0}}, {{rate, 0, 1, -1, 0}},
+		{{rate, 0, 1, math.NaN(), 0}}, {{ten, 0, 1, 0, 1}}, {{lasting, 0, 1, 0, -1}}, {{lasting, 0, 1, 0, mostOf + 1}},
+		{{Limit{"a", 0, 1, 1, true}, 0, 1, 0, 0}}, {want(slow, 0, 1), want(rate, 0, 1)}, {want(ten, 0, 1), want(ten, 0, 1)},
 		make([]Item, 1e6), {want(Limit{}, 0, 1)}, {want(Limit{Name: "a"}, 0, 1)},
-		{want(Limit{strings.Repeat("x", mostName+1), 1, 0, 0}, 0, 1)}, {want(Limit{"a", mostOf + 1, 0, 0}, 0, 1)},
-		{want(Limit{"a", -1, 0, 0}, 0, 1)}, {want(Limit{"a", 1, 1, 1}, 0, 1)}, {want(Limit{"a", 1, math.NaN(), 0}, 0, 1)},
-		{want(Limit{"a", 0, 1, 0}, 0, 1)}, {want(Limit{"a", 0, 1, mostOf + 1}, 0, 1)},
-		{want(Limit{"a", 0, mostOf + 1, 1}, 0, 1)}, {want(Limit{"a", 0, math.NaN(), 1}, 0, 1)},
-		{want(Limit{"a", 0, math.Inf(1), 1}, 0, 1)}, {want(Limit{"a", 0, -1, 1}, 0, 1)},
+		{want(Limit{strings.Repeat("x", mostName+1), 1, 0, 0, false}, 0, 1)}, {want(Limit{"a", mostOf + 1, 0, 0, false}, 0, 1)},
+		{want(Limit{"a", -1, 0, 0, false}, 0, 1)}, {want(Limit{"a", 1, 1, 1, false}, 0, 1)}, {want(Limit{"a", 1, math.NaN(), 0, false}, 0, 1)},
+		{want(Limit{"a", 0, 1, 0, false}, 0, 1)}, {want(Limit{"a", 0, 1, mostOf + 1, false}, 0, 1)},
+		{want(Limit{"a", 0, mostOf + 1, 1, false}, 0, 1)}, {want(Limit{"a", 0, math.NaN(), 1, false}, 0, 1)},
+		{want(Limit{"a", 0, math.Inf(1), 1, false}, 0, 1)}, {want(Limit{"a", 0, -1, 1, false}, 0, 1)},
 	} {
 		err := b.Hear(0, 1, order(2), items)
 		if err == nil || !strings.Contains(err.Error(), "node 1 asks") {
@@ -311,8 +314,8 @@ func TestAnswersThatNoOwnerGivesAreIgnored(t *testing.T) {
 	h.want(t, ten, 10)
 	h.want(t, rate, whole)
 	o, _ := h.Ask(0)
-	h.Answer(0, o, []Grant{{ten, 11, 0}, {Limit{"ten", 0, 1, 1}, 1, 0}, {rate, whole, 11}, {rate, -1, 0},
-		{rate, whole + 1, 0}, {Limit{"rate", 0, math.Inf(1), 9}, whole, 0}, {Limit{"none", 5, 0, 0}, 1, 0}})
+	h.Answer(0, o, []Grant{{ten, 11, 0}, {Limit{"ten", 0, 1, 1, false}, 1, 0}, {rate, whole, 11}, {rate, -1, 0},
+		{rate, whole + 1, 0}, {Limit{"rate", 0, math.Inf(1), 9, false}, whole, 0}, {Limit{"none", 5, 0, 0, false}, 1, 0}})
 	if h.Open(0, "ten", 11) != 0 || h.Spend(time.Minute, "rate", 1) != 0 || h.Open(0, "none", 1) != 0 {
 		t.Error("a garbled answer counts")
 	}
@@ -322,9 +325,9 @@ func TestAnswersThatNoOwnerGivesAreIgnored(t *testing.T) {
 // so while each node has its limit now one way and now another.
 func TestABucketTravelsWithItsUnits(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
-	three := Limit{"three", 0, 3, 4}
-	for _, kinds := range [][]Limit{{rate}, {slow}, {three}, {rate, {"rate", 0, 20, 20}},
-		{three, {"three", 0, 30, 4}}, {three, {"three", 0, 3, 40}}, {{"rate", 0, 20, 5}, {"rate", 0, 5, 20}}} {
+	three := Limit{"three", 0, 3, 4, false}
+	for _, kinds := range [][]Limit{{rate}, {slow}, {three}, {rate, {"rate", 0, 20, 20, false}},
+		{three, {"three", 0, 30, 4, false}}, {three, {"three", 0, 3, 40, false}}, {{"rate", 0, 20, 5, false}, {"rate", 0, 5, 20, false}}} {
 		l := kinds[0]
 		has, since := make([]Limit, 3), make([]time.Duration, 3) // each node's definition, and from when
 		b := NewBook(0, terms, 10*time.Second)
@@ -342,7 +345,7 @@ func TestABucketTravelsWithItsUnits(t *testing.T) {
 			for _, l := range kinds {
 				for i := range has {
 					if l == has[i] || now-since[i] < 10*time.Second { // or it was until then
-						most = Limit{l.Name, 0, max(most.Rate, l.Rate), max(most.Burst, l.Burst)}
+						most = Limit{l.Name, 0, max(most.Rate, l.Rate), max(most.Burst, l.Burst), false}
 					}
 				}
 			}
@@ -420,14 +423,14 @@ func TestTheSmallestDefinitionCounts(t *testing.T) {
 
 // Several definitions show once they have been there for long, and as long as they are.
 func TestDefinitionsThatDiffer(t *testing.T) {
-	b, slow := book(), Limit{"ten", 0, 0.5, 3}
+	b, slow := book(), Limit{"ten", 0, 0.5, 3, false}
 	shown := func(now time.Duration) (all []string) {
 		for _, d := range b.Differences(now, time.Minute) {
 			all = append(all, d.String())
 		}
 		return all
 	}
-	rate := Limit{"ten", 0, 20, 20}
+	rate := Limit{"ten", 0, 20, 20, false}
 	b.ask(t, 0, 1, map[uint16]Item{1: want(rate, 0, whole), 3: want(rate, 0, whole)})
 	b.ask(t, time.Second, 2, map[uint16]Item{2: want(slow, 0, whole)})
 	if got := shown(60 * time.Second); got != nil {
@@ -446,7 +449,7 @@ func TestDefinitionsThatDiffer(t *testing.T) {
 
 // Shares come in steps, so that they don't change with each want, and the smallest is an event deep.
 func TestThreeShareABurstOfThree(t *testing.T) {
-	l := Limit{"three", 0, 1, 3}
+	l := Limit{"three", 0, 1, 3, false}
 	got := book().ask(t, 0, 1, map[uint16]Item{1: want(l, 0, whole), 2: want(l, 0, whole), 3: want(l, 0, whole)})
 	h := asked(t, l, got[2], 0)
 	if got[1] != l.Least() || got[2] != got[1] || got[3] != got[1] || h.Spend(time.Minute, "three", 9) != 1 {
@@ -470,7 +473,7 @@ func TestAnAskKeepsWholeSteps(t *testing.T) {
 
 // A want is of so many events a second, and takes more of a smaller rate.
 func TestAWantIsAsMuchByASmallerRate(t *testing.T) {
-	half := Limit{"rate", 0, 5, 10}
+	half := Limit{"rate", 0, 5, 10, false}
 	got := book().ask(t, 0, 1, map[uint16]Item{1: want(rate, 0, whole/4), 2: want(half, 0, whole/4)})
 	if got[1] < whole/2-10 || got[1] > whole/2+rate.step() || got[2] > whole/4+rate.step() {
 		t.Errorf("granted %v of %d", got, int64(whole))
@@ -491,7 +494,7 @@ func TestAHolderUsesTheSmallerDefinition(t *testing.T) {
 	if items[0].Limit != five || items[0].Held != 5 {
 		t.Errorf("asked %+v", items)
 	}
-	h.Answer(time.Second, o, []Grant{{Limit{"ten", 3, 0, 0}, 3, 0}})
+	h.Answer(time.Second, o, []Grant{{Limit{"ten", 3, 0, 0, false}, 3, 0}})
 	if h.want(t, ten, 10); h.Allowed(0, "ten") != 3 {
 		t.Errorf("%d connections of three", h.Allowed(0, "ten"))
 	}
@@ -499,7 +502,7 @@ func TestAHolderUsesTheSmallerDefinition(t *testing.T) {
 	h = asked(t, rate, whole, 0)
 	now := 10 * time.Second
 	clock := func() time.Duration { return now }
-	if err := h.Want(Limit{"rate", 0, .5, 20}, whole, clock); err != nil {
+	if err := h.Want(Limit{"rate", 0, .5, 20, false}, whole, clock); err != nil {
 		t.Fatal(err)
 	}
 	if n := h.Spend(now, "rate", 100); n != 10 {
@@ -524,7 +527,7 @@ func TestAHolderUsesTheSmallerDefinition(t *testing.T) {
 
 // One node's settings make a rate of what is connections for others. The rest of its ask counts.
 func TestALimitIsOfOneKind(t *testing.T) {
-	b, fast := book(), Limit{"ten", 0, 1, 1}
+	b, fast := book(), Limit{"ten", 0, 1, 1, false}
 	b.ask(t, 0, 1, map[uint16]Item{1: want(ten, 0, 4)})
 	err := b.Hear(0, 2, order(1), []Item{want(rate, 0, whole), want(fast, 0, whole)})
 	if err == nil || !strings.Contains(err.Error(), `node 2 asks for limit "ten"`) {
@@ -570,7 +573,7 @@ func TestAnAccountIsKeptUntilItsBucketIsFull(t *testing.T) {
 	if n := b.full(t, now, 1, slow); n < .99 {
 		t.Errorf("%g events of a slow rate a minute after the book began", n)
 	}
-	if err := b.Hear(now, 1, order(2), []Item{{slow, 0, 0, 0}}); err != nil {
+	if err := b.Hear(now, 1, order(2), []Item{{slow, 0, 0, 0, 0}}); err != nil {
 		t.Fatal(err)
 	}
 	b.Round(now)
@@ -585,7 +588,7 @@ func TestAnAccountIsKeptUntilItsBucketIsFull(t *testing.T) {
 	if n := b.full(t, now-time.Second, 3, slow); n < .85 || n > .95 {
 		t.Errorf("%g events nine seconds after one of ten", n)
 	}
-	b.ask(t, now, 4, map[uint16]Item{1: {slow, 0, 0, 0}})
+	b.ask(t, now, 4, map[uint16]Item{1: {slow, 0, 0, 0, 0}})
 	for range 3 {
 		if n := len(saved(b)); n > 0 && len(b.limits) != 1 {
 			t.Error("forgotten with a line that is not written")
@@ -607,7 +610,7 @@ func TestAnAccountIsKeptUntilItsBucketIsFull(t *testing.T) {
 
 // What a book has of another process may have been used until it ended.
 func TestALineWithoutADefinitionLeavesAnEmptyBucket(t *testing.T) {
-	b, long := book(), Limit{"long", 0, .01, 10}
+	b, long := book(), Limit{"long", 0, .01, 10, false}
 	if err := b.Load(0, "long", 1, whole, order(1), false); err != nil {
 		t.Fatal(err)
 	}
@@ -629,7 +632,7 @@ func TestALineWithoutADefinitionLeavesAnEmptyBucket(t *testing.T) {
 func TestContentComesWithUnits(t *testing.T) {
 	b := book()
 	b.ask(t, 0, 1, map[uint16]Item{1: want(rate, 0, whole)})
-	if err := b.Hear(0, 1, order(2), []Item{{rate, whole - rate.Least(), whole, 9}}); err != nil {
+	if err := b.Hear(0, 1, order(2), []Item{{rate, whole - rate.Least(), whole, 9, 0}}); err != nil {
 		t.Fatal(err)
 	}
 	if n := b.limits[0].spare.content; n < .99 || n > 1.01 {
@@ -644,7 +647,7 @@ func TestAccountsAreBounded(t *testing.T) {
 	b := book()
 	items := func(from, n int) (items []Item) {
 		for i := range n {
-			items = append(items, want(Limit{name(from + i), 0, 1e-3, 1}, 0, 1))
+			items = append(items, want(Limit{name(from + i), 0, 1e-3, 1, false}, 0, 1))
 		}
 		return items
 	}
@@ -670,14 +673,14 @@ func TestAccountsAreBounded(t *testing.T) {
 func TestStakesAreBounded(t *testing.T) {
 	h := NewHolder(terms, order(0))
 	for i := range most {
-		h.want(t, Limit{name(i), 1, 0, 0}, 1)
+		h.want(t, Limit{name(i), 1, 0, 0, false}, 1)
 	}
-	err := h.Want(Limit{"one more", 1, 0, 0}, 1, nil)
+	err := h.Want(Limit{"one more", 1, 0, 0, false}, 1, nil)
 	if err == nil || !strings.Contains(err.Error(), `"one more"`) || len(h.stakes) != most {
 		t.Errorf("%d stakes, %v", len(h.stakes), err)
 	}
 	for i := range most {
-		h.want(t, Limit{name(i), 1, 0, 0}, 0)
+		h.want(t, Limit{name(i), 1, 0, 0, false}, 0)
 	}
 	if _, items := h.Ask(0); len(h.stakes) != 0 || len(items) != 0 {
 		t.Errorf("%d stakes and %d items with nothing", len(h.stakes), len(items))
@@ -691,14 +694,14 @@ func TestStakesAreBounded(t *testing.T) {
 	if h.Ask(terms.Holds()); len(h.stakes) != 1 {
 		t.Error("an open connection is forgotten")
 	}
-	if err := h.Want(Limit{"ten", mostOf + 1, 0, 0}, 1, nil); err == nil {
+	if err := h.Want(Limit{"ten", mostOf + 1, 0, 0, false}, 1, nil); err == nil {
 		t.Error("a limit out of bounds is wanted")
 	}
 }
 
 // A bucket fills a little slower than its rate, since its clock may be fast.
 func TestABucketFillsSlowerByTheDrift(t *testing.T) {
-	l := Limit{"fast", 0, 1e5, 1e6}
+	l := Limit{"fast", 0, 1e5, 1e6, false}
 	b := bucket{}
 	b.fill(5*time.Second, &l, l.Units(), terms.Drift)
 	if most := 5e5 / (1 + terms.Drift); b.content > most || b.content < .999*most {

@@ -1,0 +1,289 @@
+package usage
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"example.org/mta/cluster/share"
+	"example.org/mta/cluster/term"
+)
+
+var (
+	events = share.Limit{Name: "events", Rate: 10, Burst: 10}
+	units  = share.Limit{Name: "units", Connections: 100, Lasting: true}
+	terms  = term.Term{Length: 3 * time.Minute, Drift: 200e-6}
+)
+
+// world is three relays and the owner of their limits, by a clock that is given.
+type world struct {
+	t     *testing.T
+	now   time.Duration
+	book  *share.Book // nil: the owner is gone
+	nodes []*relay
+	rand  *rand.Rand
+	room  float64 // events that may happen now
+}
+
+// relay is one that uses limits. It implements Node.
+type relay struct {
+	*world
+	id      uint16
+	process uint64
+	holder  *share.Holder
+	uses    *Uses
+	up      bool
+	asked   term.Order
+	used    int64   // units, as they are in its queue
+	goes    float64 // of them a second
+	comes   float64 // of what it could use a second
+}
+
+func (r *relay) clock() time.Duration { return r.now }
+
+func (r *relay) Want(l share.Limit, units int64) {
+	if err := r.holder.Want(l, units, r.clock); err != nil {
+		r.t.Error(err)
+	}
+}
+func (r *relay) Left(name string) (int64, float64)         { return r.holder.Left(r.now, name) }
+func (r *relay) Next(name string) (time.Duration, float64) { return r.holder.Next(r.now, name) }
+func (r *relay) Spend(name string, n int64) int64          { return r.holder.Spend(r.now, name, n) }
+func (r *relay) Return(name string, n int64)               { r.holder.Return(r.now, name, n) }
+func (r *relay) Occupy(name string, n int64, forced bool) bool {
+	return r.holder.Occupy(r.now, name, n, forced)
+}
+
+// start begins a process, which finds its queue.
+func (r *relay) start() {
+	r.up = true
+	r.process++
+	r.holder = share.NewHolder(terms, term.Order{Incarnation: 1, Process: r.process})
+	r.uses = New(func() Node {
+		if r.up {
+			return r
+		}
+		return nil
+	}, func() time.Time { return time.Unix(0, int64(r.now)) })
+	if r.used > 0 {
+		r.uses.Occupy(units, r.used, true)
+	}
+	r.uses.Changed()
+}
+
+func newWorld(t *testing.T, seed uint64) *world {
+	w := &world{t: t, now: time.Hour, rand: rand.New(rand.NewPCG(seed, 1))}
+	w.book = share.NewBook(w.now, terms, time.Minute)
+	for i := range 3 {
+		r := &relay{world: w, id: uint16(i + 1)}
+		w.nodes = append(w.nodes, r)
+		r.start()
+	}
+	return w
+}
+
+// step lets a fifth of a second pass; each fifth is a round of the owner.
+func (w *world) step() {
+	w.now += time.Second / 5
+	round := w.now%time.Second == 0
+	for _, r := range w.nodes {
+		if !r.up {
+			continue
+		}
+		if round {
+			r.uses.tick()
+		}
+		if r.holder.Due(w.now) {
+			if o, items := r.holder.Ask(w.now); w.book != nil && w.rand.IntN(20) > 0 {
+				if err := w.book.Hear(w.now, r.id, o, items); err != nil {
+					w.t.Error(err)
+				}
+				r.asked = o
+			}
+		}
+	}
+	if !round || w.book == nil {
+		return
+	}
+	for id, grants := range w.book.Round(w.now) {
+		if r := w.nodes[id-1]; r.up && w.rand.IntN(20) > 0 {
+			r.holder.Answer(w.now, r.asked, grants)
+			r.uses.Changed()
+		}
+	}
+	w.book.Written()
+	for _, id := range w.book.Nudges(w.now) {
+		w.nodes[id-1].holder.Nudge()
+	}
+}
+
+// inUse is how many units all relays have in their queues.
+func (w *world) inUse() (n int64) {
+	for _, r := range w.nodes {
+		n += r.used
+	}
+	return n
+}
+
+// mail comes and goes at the relays for a while, and returns how much of the rate and of the units was used.
+func (w *world) mail(d time.Duration, each func()) (rate, number float64) {
+	spent, used := 0., 0.
+	steps := 0
+	for end := w.now + d; w.now < end; steps++ {
+		each()
+		w.step()
+		w.room = min(w.room+events.Rate/5, float64(events.Burst))
+		for _, r := range w.nodes {
+			if !r.up {
+				continue
+			}
+			for r.used > 0 && w.rand.Float64() < r.goes/5 {
+				r.used--
+			}
+			r.uses.Occupy(units, r.used, true)
+			for range 8 {
+				if w.rand.Float64() < r.comes/40 {
+					if r.uses.Spend(events, 1) {
+						w.room--
+						spent++
+					}
+					if ok, _ := r.uses.Occupy(units, r.used+1, false); ok {
+						r.used++
+					}
+				}
+			}
+		}
+		if w.room < -1e-3 {
+			w.t.Fatalf("%v: %g events over the rate", w.now, -w.room)
+		}
+		if n := w.inUse(); n > units.Connections {
+			w.t.Fatalf("%v: %d units of %d", w.now, n, units.Connections)
+		}
+		used += float64(w.inUse())
+	}
+	return spent / d.Seconds() / events.Rate, used / float64(steps) / float64(units.Connections)
+}
+
+// TestNothingIsOver while mail comes and goes at three relays, which crash and find their queues, and the owner of the
+// limits changes: by a hand-over, or after a term without one.
+func TestNothingIsOver(t *testing.T) {
+	for seed := range uint64(6) {
+		w := newWorld(t, seed)
+		each := func() {
+			r := w.nodes[w.rand.IntN(3)]
+			switch w.rand.IntN(1500) {
+			case 0:
+				r.goes, r.comes = 5*w.rand.Float64(), 40*w.rand.Float64()
+			case 1:
+				r.goes, r.comes = 0, 0
+			case 2:
+				if r.up = false; w.rand.IntN(2) == 0 {
+					r.start()
+				}
+			case 3:
+				if w.book == nil {
+					break
+				}
+				old := w.book
+				w.book = share.NewBook(w.now, terms, time.Minute)
+				old.Changes(func(limit string, node uint16, units int64, o term.Order) {
+					w.book.Load(w.now, limit, node, units, o, false)
+				})
+			}
+			for _, r := range w.nodes {
+				if !r.up && w.rand.IntN(100) == 0 {
+					r.start()
+				}
+			}
+		}
+		w.mail(30*time.Minute, each)
+		w.book = nil
+		w.mail(terms.Waits(), func() {})
+		for _, r := range w.nodes {
+			if !r.up {
+				r.start()
+			}
+		}
+		w.book = share.NewBook(w.now, terms, time.Minute)
+		w.mail(time.Minute, func() {})
+		w.mail(30*time.Minute, each)
+	}
+}
+
+// TestAllIsUsed by those that need it.
+func TestAllIsUsed(t *testing.T) {
+	w := newWorld(t, 1)
+	w.nodes[0].comes, w.nodes[0].goes = 30, 4
+	w.mail(time.Minute, func() {})
+	if rate, number := w.mail(time.Minute, func() {}); rate < .97 || number < .95 {
+		t.Errorf("one relay has %.0f %% of the rate and %.0f %% of the units", 100*rate, 100*number)
+	}
+	for _, r := range w.nodes {
+		r.comes, r.goes = 30, 4
+	}
+	w.mail(time.Minute, func() {})
+	if rate, number := w.mail(time.Minute, func() {}); rate < .95 || number < .8 {
+		t.Errorf("three relays have %.0f %% of the rate and %.0f %% of the units", 100*rate, 100*number)
+	}
+	if min := min(w.nodes[0].used, w.nodes[1].used, w.nodes[2].used); min < 25 {
+		t.Errorf("one of three relays has %d units", min)
+	}
+	w.nodes[1].comes, w.nodes[2].comes = 0, 0
+	w.mail(2*time.Minute, func() {})
+	if n := w.nodes[0].used; n < 80 {
+		t.Errorf("the last relay with mail has %d units", n)
+	}
+}
+
+// TestWhatIsThereCounts: a queue that is over its relay's part is reported, and nothing more is taken until it has shrunk.
+func TestWhatIsThereCounts(t *testing.T) {
+	w := newWorld(t, 1)
+	idle := func(d time.Duration) {
+		for end := w.now + d; w.now < end; {
+			w.step()
+		}
+	}
+	a, b := w.nodes[0], w.nodes[1]
+	b.used = 130 // moved to it
+	b.uses.Occupy(units, b.used, true)
+	idle(20 * time.Second)
+	for _, r := range w.nodes {
+		for range 20 {
+			if ok, _ := r.uses.Occupy(units, r.used+1, false); ok {
+				t.Fatalf("relay %d takes more while 130 units of 100 are in use", r.id)
+			}
+			idle(time.Second)
+		}
+	}
+	b.used = 90
+	b.uses.Occupy(units, b.used, false)
+	for range 100 {
+		if ok, _ := a.uses.Occupy(units, a.used+1, false); ok {
+			a.used++
+		}
+		idle(time.Second / 5)
+	}
+	if a.used != 10 {
+		t.Errorf("%d units beside 90", a.used)
+	}
+}
+
+// TestItPaysToWaitOnce: who meets a limit first may wait for a larger part; when there is none, nobody waits any more.
+func TestItPaysToWaitOnce(t *testing.T) {
+	w := newWorld(t, 1)
+	a := w.nodes[0]
+	if next, wait := a.uses.Meet(events); next >= 0 || wait != patience {
+		t.Errorf("at first %v, %v", next, wait)
+	}
+	for range 15 {
+		w.step()
+		a.uses.Meet(events)
+	}
+	if next, wait := a.uses.Meet(events); next < 0 || wait != 0 {
+		t.Errorf("3 s later %v, %v", next, wait)
+	}
+	a.up = false
+	if next, _ := a.uses.Meet(events); next >= 0 || a.uses.Spend(events, 1) {
+		t.Error("a relay that takes no part has one of a rate")
+	}
+}
