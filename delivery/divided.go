@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"slices"
 	"time"
 
 	"example.org/mta/destdb"
@@ -216,7 +217,7 @@ func (l *lane) keptBy(i int, now time.Time) waitReason {
 			why, until, i = p.b.limitText(), time.Time{}, dividedConnections
 		}
 		if why != "" {
-			l.kept = kept{p.b, i}
+			l.keep(p.b, i)
 			return waitReason{What: why, Until: until, Waits: parking.Limit,
 				line: p.b.lineAt(i, gcra.Rate{})}
 		}
@@ -224,25 +225,50 @@ func (l *lane) keptBy(i int, now time.Time) waitReason {
 	return waitReason{}
 }
 
-// kept is a divided limit for which the mail of a lane waits.
+// kept is a divided limit for which mail of a lane waits.
 type kept struct {
-	b *budget // nil: none
+	b *budget
 	i int
 }
 
+func (l *lane) keep(b *budget, i int) {
+	if k := (kept{b, i}); !slices.Contains(l.kept, k) {
+		l.kept = append(l.kept, k)
+	}
+}
+
 // keptTenant is keeps for those of a tenant.
-func (l *lane) keptTenant(a *account, now time.Time) waitReason {
+func (l *lane) keptTenant(a *account, now time.Time) (why waitReason) {
 	for _, x := range a.divided() {
-		if why, until := l.s.divide(x, now).keeps(dividedMessages, now); why != "" {
-			l.kept = kept{l.s.divide(x, now), dividedMessages}
-			if until.IsZero() {
-				until = now.Add(tick) // other tenants' mail may have a time
-			}
-			return waitReason{What: why, Until: until, Tenant: a.name, Waits: parking.Limit,
-				line: l.kept.b.lineAt(dividedMessages, gcra.Rate{})}
+		if why = l.keptMessages(x, a.name, now); why.What != "" {
+			break
 		}
 	}
-	return waitReason{}
+	return why
+}
+
+// keptRule is keeps for a rule that relays share.
+func (l *lane) keptRule(r *RuleRate, now time.Time) waitReason {
+	why := l.keptMessages(r.scope(), r.Tenant, now)
+	if why.What != "" {
+		why.What = r.Why + OfAllRelays
+	}
+	return why
+}
+
+// keptMessages is keeps for the messages of a tenant, or all.
+func (l *lane) keptMessages(x NamedScope, tenant string, now time.Time) waitReason {
+	b := l.s.divide(x, now)
+	why, until := b.keeps(dividedMessages, now)
+	if why == "" {
+		return waitReason{}
+	}
+	l.keep(b, dividedMessages)
+	if until.IsZero() {
+		until = now.Add(tick) // other mail may have a time
+	}
+	return waitReason{What: why, Until: until, Tenant: tenant, Waits: parking.Limit,
+		line: b.lineAt(dividedMessages, gcra.Rate{})}
 }
 
 // divided are the limits of a tenant's mail. Without a name they are the lane's.
@@ -257,6 +283,18 @@ func (a *account) divided() []NamedScope {
 func (l *lane) spend(i int) {
 	for _, p := range l.divided {
 		p.b.division.spend(i)
+	}
+}
+
+// spendTenant notes a message in those of a tenant, and of the rules that slow it.
+func (l *lane) spendTenant(a *account, now time.Time) {
+	for _, x := range a.divided() {
+		l.s.divide(x, now).division.spend(dividedMessages)
+	}
+	for i := range a.limits.Rules {
+		if r := &a.limits.Rules[i]; r.Shared != "" {
+			l.s.divide(r.scope(), now).division.spend(dividedMessages)
+		}
 	}
 }
 
@@ -292,11 +330,11 @@ func mayBegin(limits []dividedLimit, ask func(int) bool) func(int) bool {
 // meet notes once a second that the lane's mail waits for a divided limit. It needs something of all of them: a part of
 // one that was given up while the mail waited for another would have to be waited for again.
 func (l *lane) meet() {
-	if l.kept.b == nil && (l.waitsOn == nil || l.waitsOn.division == nil) || l.waiting.n == 0 {
+	if len(l.kept) == 0 && (l.waitsOn == nil || l.waitsOn.division == nil) || l.waiting.n == 0 {
 		return
 	}
-	if b := l.kept.b; b != nil {
-		b.division.met[l.kept.i] = true
+	for _, k := range l.kept {
+		k.b.division.met[k.i] = true
 	}
 	for _, p := range l.divided {
 		p.b.division.due = true

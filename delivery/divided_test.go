@@ -260,6 +260,44 @@ func TestPartOfATenant(t *testing.T) {
 	})
 }
 
+// A rule that slows two tenants' mail, and a rule for one of them, count for the relays together, and keep no other mail.
+func TestPartOfARule(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		d := newDealer()
+		w := newWorld(t, atOnce(func(c *Config) {
+			c.Divider = d
+			c.Limits = func(_ *route.Route, _, tenant string) (l Limits) {
+				rule := RuleRate{Rule: 7, Rate: gcra.Rate{Events: 10}, Why: "slow tenant " + tenant, Tenant: tenant, Shared: "rule for tenant " + tenant}
+				if tenant == "a" || tenant == "b" {
+					l.Rules = []RuleRate{rule}
+				}
+				return l
+			}
+		}))
+		defer w.end()
+		r := routeTo("a", tier(w.host("mx", sink.Config{})))
+		for _, tenant := range []string{"a", "b", "other"} {
+			for range 50 {
+				j := w.job(r, 1)
+				j.Message.Tenant = tenant
+				w.submit(j)
+			}
+		}
+		time.Sleep(3 * time.Second)
+		a, b := d.wants("rule for tenant a: messages"), d.wants("rule for tenant b: messages")
+		if n := len(w.settled()); n != 50 || a != 10 || b != 10 || !strings.HasSuffix(w.why(), OfAllRelays) {
+			t.Errorf("%d arrived, %v and %v wanted, waits: %s", n, a, b, w.why())
+		}
+		d.give(w, map[string]float64{"rule for tenant a: messages": 10})
+		time.Sleep(3 * time.Second)
+		if n := len(w.settled()); n < 69 || n > 82 {
+			t.Errorf("%d arrived after 3 s at 10/s", n)
+		}
+		d.give(w, map[string]float64{"rule for tenant a: messages": 100, "rule for tenant b: messages": 100})
+		w.awaitResults(150, time.Minute)
+	})
+}
+
 // A process that was stopped finds its parts ended: what its connections have not begun goes back.
 func TestNothingBeginsWithoutAPart(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {

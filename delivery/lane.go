@@ -67,7 +67,7 @@ type lane struct {
 	scopes     []scoped // in which the lane's connections and messages count, whoever's they are
 	limits     Limits   // of no tenant in particular, as far as slows leave them
 	divided    []dividedLimit
-	kept       kept // by one of these, or a tenant's
+	kept       []kept // by one of these, a tenant's or a rule's
 	slows      []slowing
 	limGen     int // generation of limits
 
@@ -127,7 +127,7 @@ func (l *lane) run(now time.Time) {
 
 func (l *lane) giveOut(now time.Time) {
 	s := l.s
-	l.kept = kept{}
+	l.kept = l.kept[:0]
 	for l.waiting.n > 0 {
 		if why := l.gate(now); why.What != "" {
 			l.stopWaiting()
@@ -389,7 +389,14 @@ func (l *lane) tenantGate(t *tenant, now time.Time) waitReason {
 		}
 	}
 	why := l.keptTenant(t.account, now)
-	for _, r := range t.limits.Rules {
+	for i := range t.limits.Rules {
+		r := &t.limits.Rules[i]
+		if r.Shared != "" {
+			if w := l.keptRule(r, now); w.Until.After(why.Until) {
+				why = w
+			}
+			continue
+		}
 		b := l.s.ruleBudget(r.Rule)
 		if at := b.messages.Next(now, r.Rate, 1); at.After(now) && at.After(why.Until) {
 			why = waitReason{What: r.Why, Until: at, Tenant: r.Tenant, Waits: parking.Limit,
@@ -415,9 +422,7 @@ func (l *lane) charge(t *tenant, now time.Time) {
 	l.eachRate(t.account, func(b *budget, r gcra.Rate) { b.messages.Take(now, r, 1) })
 	t.rate.Take(now, t.limits.TenantPath.MessageRate, 1)
 	l.spend(dividedMessages)
-	for _, x := range t.divided() {
-		l.s.divide(x, now).division.spend(dividedMessages)
-	}
+	l.spendTenant(t.account, now)
 	l.drain.sent(now)
 	l.s.charged++
 	l.pace.charged = l.s.charged // in no line: the lane is being run
@@ -444,7 +449,9 @@ func (l *lane) eachRate(a *account, f func(*budget, gcra.Rate)) {
 		f(l.s.tenantBudget(a.name), rate)
 	}
 	for _, r := range a.limits.Rules {
-		f(l.s.ruleBudget(r.Rule), r.Rate)
+		if r.Shared == "" {
+			f(l.s.ruleBudget(r.Rule), r.Rate)
+		}
 	}
 }
 

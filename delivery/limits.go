@@ -89,7 +89,10 @@ type RuleRate struct {
 	Why    string // the rule in words
 	Tenant string // the only one whose mail it is for; "": others' too
 	Source string // the only one whose mail it slows; "": that of others, too
+	Shared string // its name among the relays that share it, see Config.Divider; "": this one has it for itself
 }
+
+func (r *RuleRate) scope() NamedScope { return NamedScope{r.Shared, Scope{MessageRate: r.Rate}} }
 
 // FillIn gives l with defaults in place of what is zero and must have a value.
 func (l Limits) FillIn() Limits {

@@ -38,6 +38,7 @@ type mailOut struct {
 	sources     *delivery.AddressWatch
 	sites       dispatch.Sites
 	returnPaths atomic.Pointer[returnpath.Keys]
+	uses        *wiring.Uses      // of limits that the cluster's nodes share; nil without one
 	othersPaths returnpath.Others // of the cluster's other nodes
 	node        returnpath.Node
 	router      *router.Router
@@ -114,6 +115,8 @@ func (r *mailOut) openRules(cfg *config.Config, _ *undoer) (err error) {
 		return err
 	}
 	if r.cluster != nil {
+		r.uses = wiring.NewUses(r.cluster, r.now)
+		r.rules.Paces = r.uses
 		r.rules.Note, r.rules.Where = r.known.Of("rule"), fmt.Sprintf(" at node %d", r.cluster.Status().Number)
 		if err := r.known.Add("rule", rules.Shared{Rules: r.rules}, r.rules.Lost); err != nil {
 			return err
@@ -182,6 +185,7 @@ func (r *mailOut) useParts(members bool) {
 		r.delivery.Reload(r.rules.Stays)
 	}
 	r.delivery.PartsChanged()
+	r.uses.Changed()
 }
 
 // logAction logs what the relay does by itself.

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"example.org/mta/delivery"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/gcra"
 	"example.org/mta/internal/parking"
@@ -23,6 +24,18 @@ type Pace struct {
 	Why    string // where it was set
 	within *Pace  // its campaign's, of a message that asks for a slower one; nil: none
 	waited bool   // the message was in the queue when the relay started
+	shared bool   // with other relays
+}
+
+// SharedPaces gives this relay its part of paces that all nodes of a cluster have together, by name.
+type SharedPaces interface {
+	// Left is how many recipients may leave now, and which part of the pace this relay has, from 0 to 1.
+	Left(name string, r gcra.Rate) (recipients int, part float64)
+	// Wait notes that recipients wait, and returns how long the next does, below 0 while this relay has no part.
+	Wait(name string, r gcra.Rate) time.Duration
+	// Spend takes recipients that leave now, all or none; Return gives back those that did not.
+	Spend(name string, r gcra.Rate, recipients int) bool
+	Return(name string, r gcra.Rate, recipients int)
 }
 
 // IsZero reports whether there is no pace.
@@ -62,12 +75,50 @@ func (p *Pace) burst(n int) gcra.Rate {
 	return r
 }
 
-// toHand is the rate at which mail is handed to delivery: evenly.
-func (p *Pace) toHand() gcra.Rate { return p.burst(max(1, int(handedAhead/p.Rate.Interval()))) }
+// noPart is when a campaign of which this relay has no part looks for one again.
+const noPart = 200 * time.Millisecond
+
+// name is that of a shared pace.
+func (p *Pace) name() string { return "pace of " + p.Key.Name }
+
+// toHand is the rate at which mail is handed to delivery: evenly, by this relay's part. left is how many recipients may
+// leave now.
+func (r *Rules) toHand(p *Pace) (rate gcra.Rate, left int) {
+	rate, left = p.Rate, math.MaxInt
+	if p.shared {
+		var part float64
+		if left, part = r.Paces.Left(p.name(), p.toSend()); part > 0 {
+			rate.Per = time.Duration(float64(cmp.Or(rate.Per, time.Second)) / part)
+		}
+	}
+	rate.Burst = max(1, int(handedAhead/rate.Interval()))
+	return rate, left
+}
 
 // toSend is the rate at which it leaves. A recipient more than a second's worth may, since hosts differ in how quickly
 // they answer.
 func (p *Pace) toSend() gcra.Rate { return p.burst(p.Rate.Depth() + 1) }
+
+// send charges recipients that leave, if they may. The caller has r.paces.mu.
+func (r *Rules) send(p *Pace, b *pace, now time.Time, recipients int) bool {
+	switch {
+	case p.shared:
+		return r.Paces.Spend(p.name(), p.toSend(), recipients)
+	case b.sent.Next(now, p.toSend(), recipients).After(now):
+		return false
+	}
+	b.sent.Take(now, p.Rate, recipients)
+	return true
+}
+
+// unsend undoes send. The caller has r.paces.mu.
+func (r *Rules) unsend(p *Pace, b *pace, recipients int) {
+	if p.shared {
+		r.Paces.Return(p.name(), p.toSend(), recipients)
+	} else {
+		b.sent.GiveBack(p.Rate, recipients)
+	}
+}
 
 // Pace returns that of a message: that of an operator's rule for its campaign, or else what the configuration has. If
 // the message asks for a slower one, that holds for those of its campaign that ask for the same, and within the
@@ -78,7 +129,7 @@ func (r *Rules) Pace(m *envelope.Message) (p Pace) {
 	}
 	set := func(rate gcra.Rate, why, asked string) {
 		p.Key, p.tenant, p.Why = r.paces.key(m, asked), m.Tenant, why
-		p.Rate, p.waited = rate, m.Start().Add(-m.Spread).Before(r.started)
+		p.Rate, p.waited, p.shared = rate, m.Start().Add(-m.Spread).Before(r.started), r.Paces != nil
 	}
 	if x, rate := r.slows(m); x != nil {
 		set(rate, x.InWords(), "")
@@ -106,7 +157,11 @@ func (r *Rules) Pace(m *envelope.Message) (p Pace) {
 
 // String describes the pace.
 func (p *Pace) String() string {
-	return "the pace of " + p.Key.Name + " is " + p.Rate.String() + ": " + p.Why
+	rate := p.Rate.String()
+	if p.shared {
+		rate += delivery.OfAllRelays
+	}
+	return "the pace of " + p.Key.Name + " is " + rate + ": " + p.Why
 }
 
 // slows returns the strictest rule that slows the campaign of a message, and its rate; nil without one.
@@ -187,7 +242,8 @@ func (r *Rules) Left(p *Pace) int {
 	r.paces.mu.Lock()
 	defer r.paces.mu.Unlock()
 	for p, b := range r.each(p, now) {
-		n = min(n, b.handed.Left(now, p.toHand()))
+		rate, left := r.toHand(p)
+		n = min(n, left, b.handed.Left(now, rate))
 	}
 	return n
 }
@@ -198,7 +254,8 @@ func (r *Rules) Hand(p *Pace, recipients int) {
 	r.paces.mu.Lock()
 	defer r.paces.mu.Unlock()
 	for p, b := range r.each(p, now) {
-		b.handed.Take(now, p.Rate, recipients)
+		rate, _ := r.toHand(p)
+		b.handed.Take(now, rate, recipients)
 	}
 }
 
@@ -213,24 +270,26 @@ func (r *Rules) May(m *envelope.Message, recipients int, then func(int) bool) bo
 		return then == nil || then(recipients)
 	}
 	own := p // p stays on the stack
-	all, may := &own, true
+	all, charged := &own, 0
+	may := true
 	r.paces.mu.Lock()
 	for p, b := range r.each(all, now) {
-		may = may && !b.sent.Next(now, p.toSend(), recipients).After(now)
-	}
-	if may {
-		for p, b := range r.each(all, now) {
-			b.sent.Take(now, p.Rate, recipients)
+		if may = r.send(p, b, now, recipients); !may {
+			break
 		}
+		charged++
 	}
 	r.paces.mu.Unlock()
-	if !may || then == nil || then(recipients) {
-		return may
+	if may && (then == nil || then(recipients)) {
+		return true
 	}
 	r.paces.mu.Lock()
 	defer r.paces.mu.Unlock()
 	for p, b := range r.each(all, now) {
-		b.sent.GiveBack(p.Rate, recipients)
+		if charged--; charged < 0 {
+			break
+		}
+		r.unsend(p, b, recipients)
 	}
 	return false
 }
@@ -247,7 +306,17 @@ func (r *Rules) Ready(key parking.Key) time.Time {
 	}
 	at := now
 	for p, b := range r.each(&b.Pace, now) {
-		if next := b.handed.Next(now, p.toHand(), 1); next.After(at) {
+		rate, left := r.toHand(p)
+		next := b.handed.Next(now, rate, 1)
+		if p.shared {
+			switch wait := r.Paces.Wait(p.name(), p.toSend()); {
+			case wait < 0:
+				next = now.Add(noPart)
+			case left == 0 && now.Add(wait).After(next):
+				next = now.Add(wait)
+			}
+		}
+		if next.After(at) {
 			at = next
 		}
 	}

@@ -7,7 +7,9 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/gcra"
 	"example.org/mta/internal/parking"
+	"example.org/mta/internal/route"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/wiring"
 	"example.org/mta/operator/api"
@@ -192,5 +194,124 @@ func TestAMessageWithASlowerPace(t *testing.T) {
 	}
 	if sent < 58 || sent > 62 || own > 52 || own < 10 {
 		t.Errorf("%d left in an hour at 1/min, %d of those that ask for less", sent, own)
+	}
+}
+
+// dealt is this relay's part of each pace, by a clock. It implements SharedPaces.
+type dealt struct {
+	now   *time.Time
+	part  float64
+	paces map[string]*gcra.Limiter
+	waits map[string]bool
+}
+
+func (d *dealt) of(name string, r gcra.Rate) (*gcra.Limiter, gcra.Rate) {
+	if d.paces[name] == nil {
+		d.paces[name] = new(gcra.Limiter)
+	}
+	depth := float64(r.Depth()) * d.part
+	r.Per = time.Duration(float64(r.Per) / d.part)
+	r.Burst = max(1, int(depth))
+	return d.paces[name], r
+}
+
+func (d *dealt) Left(name string, r gcra.Rate) (int, float64) {
+	if d.part == 0 {
+		return 0, 0
+	}
+	l, r := d.of(name, r)
+	return l.Left(*d.now, r), d.part
+}
+
+func (d *dealt) Wait(name string, r gcra.Rate) time.Duration {
+	if d.waits[name] = true; d.part == 0 {
+		return -1
+	}
+	l, r := d.of(name, r)
+	return max(0, l.Next(*d.now, r, 1).Sub(*d.now))
+}
+
+func (d *dealt) Spend(name string, r gcra.Rate, n int) bool {
+	if left, _ := d.Left(name, r); left < n {
+		return false
+	}
+	l, r := d.of(name, r)
+	l.Take(*d.now, r, n)
+	return true
+}
+
+func (d *dealt) Return(name string, r gcra.Rate, n int) {
+	l, r := d.of(name, r)
+	l.GiveBack(r, n)
+}
+
+// TestAPaceThatRelaysShare: mail is handed over evenly by the relay's part, and leaves by it; without one nothing does,
+// and the pace is asked for. What does not begin is given back.
+func TestAPaceThatRelaysShare(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	r := paced(t, "", &now)
+	d := &dealt{now: &now, paces: make(map[string]*gcra.Limiter), waits: make(map[string]bool)}
+	r.Paces = d
+	const name = "pace of tenant acme, campaign x that asks for 90/min"
+	m := asking("x", "90/min")
+	p := r.Pace(m)
+	if r.Left(&p) != 0 || r.May(m, 1, nil) || r.Ready(p.Key) != now.Add(noPart) || !d.waits[name] {
+		t.Errorf("without a part %d are left, ready at %v, %v wait", r.Left(&p), r.Ready(p.Key), d.waits)
+	}
+	if why, _, _ := r.Why(p.Key); why != "the pace of tenant acme, campaign x that asks for 90/min is 90/min, of all relays together: as the message asks" {
+		t.Error(why)
+	}
+	d.part = 1. / 3
+	sent := 0
+	for range 600 { // a minute
+		now = now.Add(time.Second / 10)
+		if n := r.Left(&p); n > 0 {
+			if now.Before(r.Ready(p.Key)) {
+				t.Fatal("some are left, and none is ready")
+			}
+			r.Hand(&p, n)
+			if n != 1 || !r.May(m, 1, nil) {
+				t.Fatalf("%d are handed over, and may not leave", n)
+			}
+			sent++
+		}
+	}
+	if sent < 29 || sent > 31 {
+		t.Errorf("%d left in a minute by a third of 90", sent)
+	}
+	now = now.Add(time.Hour)
+	for range 9 {
+		if r.May(m, 1, func(int) bool { return false }) {
+			t.Error("it leaves without tokens")
+		}
+	}
+	if !r.May(m, 1, nil) {
+		t.Error("what did not leave was not given back")
+	}
+}
+
+// TestARuleThatRelaysShare has the same name at all of them, whatever its number.
+func TestARuleThatRelaysShare(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	to := &route.Route{Domain: "slow.example", Site: "slow"}
+	slow := api.Rule{Action: api.RuleSlow, Selection: api.Selection{Domain: "slow.example"}, Rate: "3/s", Since: now, By: "ann"}
+	for _, before := range []int{0, 2} {
+		r := paced(t, "", &now)
+		for i := range before {
+			other := api.Rule{Action: api.RuleHold, Selection: api.Selection{Tenant: fmt.Sprint(i)}, Since: now, By: "ann"}
+			if _, err := r.Begin(other, false); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := r.Begin(slow, false); err != nil {
+			t.Fatal(err)
+		}
+		if rates := r.Rates(to, "a", ""); len(rates) != 1 || rates[0].Shared != "" {
+			t.Errorf("without a cluster: %+v", rates)
+		}
+		r.Paces = &dealt{}
+		if rates := r.Rates(to, "a", ""); len(rates) != 1 || rates[0].Shared != "rule for domain slow.example" || rates[0].Rule != before+1 {
+			t.Errorf("%+v", rates)
+		}
 	}
 }

@@ -55,7 +55,8 @@ type Rules struct {
 	// returns after it. Nil: nobody shares the rules. Where follows the names of operators, as " at node 2".
 	Note  func(keys []string) (done func(), err error)
 	Where string
-	Lost  bool // neither the file nor its copy could be read
+	Paces SharedPaces // of campaigns; nil: they are this relay's alone, as are rules that slow
+	Lost  bool        // neither the file nor its copy could be read
 
 	mu    sync.Mutex // one change at a time; guards last
 	last  int        // number of a rule
@@ -213,8 +214,12 @@ func (r *Rules) Rates(rt *route.Route, source, tenant string) (rates []delivery.
 			r.log.Error("a rule has no rate", "rule", x.ID, "error", err)
 			continue
 		}
-		rates = append(rates, delivery.RuleRate{Rule: x.ID, Tenant: x.Tenant, Source: x.Source, Why: x.InWords(),
-			Rate: gcra.Rate{Events: rate.Count, Per: rate.Per}})
+		one := delivery.RuleRate{Rule: x.ID, Tenant: x.Tenant, Source: x.Source, Why: x.InWords(),
+			Rate: gcra.Rate{Events: rate.Count, Per: rate.Per}}
+		if r.Paces != nil && x.By != ByRelay {
+			one.Shared = "rule for " + x.Selection.String() // numbers are each node's own
+		}
+		rates = append(rates, one)
 	}
 	return rates
 }

@@ -15,12 +15,12 @@ type Parts func() *node.Node
 
 // WantConnections declares a limit on connections, and how many this relay could use.
 func (p Parts) WantConnections(name string, limit, want int) {
-	p.want(share.Limit{Name: name, Connections: int64(limit)}, int64(want))
+	p.want(share.Limit{Name: limitName(name), Connections: int64(limit)}, int64(want))
 }
 
 // WantRate declares a rate, and how many events a second this relay could use.
 func (p Parts) WantRate(name string, limit gcra.Rate, want float64) {
-	l := share.Limit{Name: name, Rate: limit.PerSecond(), Burst: int64(limit.Depth())}
+	l := rateLimit(name, limit)
 	p.want(l, int64(math.Ceil(want/l.Rate*float64(l.Units()))))
 }
 
@@ -33,7 +33,7 @@ func (p Parts) want(l share.Limit, units int64) {
 // Allowed is how many connections this relay may have now.
 func (p Parts) Allowed(name string) int {
 	if n := p(); n != nil {
-		return int(n.Allowed(name))
+		return int(n.Allowed(limitName(name)))
 	}
 	return 0
 }
@@ -41,7 +41,7 @@ func (p Parts) Allowed(name string) int {
 // Open notes up to n new connections, and returns how many there may be.
 func (p Parts) Open(name string, n int) int {
 	if at := p(); at != nil {
-		return int(at.Open(name, int64(n)))
+		return int(at.Open(limitName(name), int64(n)))
 	}
 	return 0
 }
@@ -49,14 +49,14 @@ func (p Parts) Open(name string, n int) int {
 // Close notes that n connections have ended.
 func (p Parts) Close(name string, n int) {
 	if at := p(); at != nil {
-		at.Close(name, int64(n))
+		at.Close(limitName(name), int64(n))
 	}
 }
 
 // Next is how long it takes until this relay may have an event of a rate, below 0 while it has no part.
 func (p Parts) Next(name string) time.Duration {
 	if n := p(); n != nil {
-		if wait, depth := n.Next(name); depth > 0 {
+		if wait, depth := n.Next(limitName(name)); depth > 0 {
 			return wait
 		}
 	}
@@ -66,7 +66,7 @@ func (p Parts) Next(name string) time.Duration {
 // Spend notes an event.
 func (p Parts) Spend(name string) {
 	if n := p(); n != nil {
-		n.Spend(name, 1)
+		n.Spend(limitName(name), 1)
 	}
 }
 
