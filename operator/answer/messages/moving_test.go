@@ -112,7 +112,7 @@ func (n *member) start() {
 	}
 	n.Queue, n.Repeats = q, intake.NewRepeats([]byte("secret"), KeyStore{Queue: q})
 	if n.mover, err = moving.Open(moving.Config{Node: n.number, Name: n.Policy().Config.NodeID, Path: n.path,
-		Mail: fragile{Moving{&n.Moves}, n}, Nodes: n.house.rows, May: func() bool { return true },
+		Mail: fragile{Moving{&n.Moves}, n}, Nodes: n.others, May: func() bool { return true },
 		Drains:  func() bool { n.house.mu.Lock(); defer n.house.mu.Unlock(); return n.drains },
 		Refuses: func() string { n.house.mu.Lock(); defer n.house.mu.Unlock(); return n.refuses },
 		Open:    n.open, Now: time.Now, Log: n.Log}); err != nil {
@@ -158,6 +158,11 @@ func (h *house) rows() (all []moving.Node) {
 		all = append(all, moving.Node{Number: n.number, Forgotten: n.forgotten, Away: n.away})
 	}
 	return all
+}
+
+// others are the nodes that mail can go to.
+func (n *member) others() []moving.Node {
+	return slices.DeleteFunc(n.house.rows(), func(r moving.Node) bool { return r.Number == n.number })
 }
 
 // open connects to another node.
