@@ -75,8 +75,8 @@ func (n *Node) Return(limit string, events int64) {
 	n.at(limit).Return(n.cfg.Clock(), limit, events)
 }
 
-// Occupy notes how many units of a lasting limit are in use from now on, and reports whether that may be: more than
-// before only if they are granted, unless they are forced.
+// Occupy notes how many units of a lasting limit are in use from now on, if they are granted, or forced. It reports
+// whether it has.
 func (n *Node) Occupy(limit string, units int64, forced bool) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()

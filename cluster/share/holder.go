@@ -216,12 +216,12 @@ func (h *Holder) Open(now time.Duration, name string, n int64) int64 {
 	return n
 }
 
-// Occupy notes how many units of a lasting limit are in use from now on, and reports whether that may be: more than
-// before only if they are granted, unless they are forced.
+// Occupy notes how many units of a lasting limit are in use from now on, if they are granted, or forced. It reports
+// whether it has.
 func (h *Holder) Occupy(now time.Duration, name string, units int64, forced bool) bool {
 	h.expire(now)
 	s := h.stake(name)
-	if s == nil || units > s.open && units > s.allowed() && !forced {
+	if s == nil || units > s.allowed() && !forced {
 		return false
 	}
 	h.changed = h.changed || units != s.open && max(units, s.open) > s.target

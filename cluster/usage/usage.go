@@ -13,22 +13,32 @@ import (
 
 // Intervals and factors of a use.
 const (
-	tick     = time.Second
-	patience = 2 * time.Second // within which an answer to a larger ask comes, unless something is wrong
-	kept     = 0.8             // of what was used a second ago, when less is
-	headroom = 1.25            // of what is used is wanted while nothing waits
-	least    = 0.01            // events a second below which nothing is used
-	ahead    = 2               // for so many seconds units are wanted in advance
+	tick      = time.Second
+	patience  = 2 * time.Second // within which an answer to a larger ask comes, unless something is wrong
+	kept      = 0.8             // of what was used a second ago, when less is
+	headroom  = 1.25            // of what is used is wanted while nothing waits
+	least     = 0.01            // events a second below which nothing is used
+	forgotten = 60              // ticks without a note of units in use
+	ahead     = 2               // for so many seconds units are wanted in advance
 )
 
 // Node is this relay's part in the cluster.
 type Node interface {
 	Want(l share.Limit, units int64)
+	Allowed(limit string) int64
 	Left(limit string) (events int64, part float64)
 	Next(limit string) (wait time.Duration, depth float64)
 	Spend(limit string, events int64) int64
 	Return(limit string, events int64)
 	Occupy(limit string, units int64, forced bool) bool
+}
+
+// Room is whether something may be used now.
+type Room struct {
+	OK       bool
+	None     bool          // this relay has no part of the limit
+	Wait     time.Duration // until a rate has an event, if this relay has a part
+	Patience time.Duration // for so long it pays to wait for a larger part
 }
 
 // Uses are those of one relay. It is safe for concurrent use.
@@ -52,6 +62,7 @@ type use struct {
 	pace  float64
 	met   bool      // since the last tick something waits
 	since time.Time // since when all is wanted; zero: it is not
+	idle  int       // ticks in which nobody has noted the units
 }
 
 // New makes the uses of a relay that has used nothing. now must not go back.
@@ -59,11 +70,8 @@ func New(node func() Node, now func() time.Time) *Uses {
 	return &Uses{node: node, now: now, all: make(map[string]*use), changed: make(chan struct{})}
 }
 
-// Run has the node know once a second what is wanted, until ctx ends. Nil has nothing to do.
-func (u *Uses) Run(ctx context.Context) {
-	if u == nil {
-		return
-	}
+// Run has the node know once a second what is wanted, until ctx ends. Before each time it calls count.
+func (u *Uses) Run(ctx context.Context, count func()) {
 	t := time.NewTicker(tick)
 	defer t.Stop()
 	for {
@@ -71,6 +79,7 @@ func (u *Uses) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-t.C:
+			count()
 			u.tick()
 		}
 	}
@@ -94,6 +103,11 @@ func (u *Uses) tick() {
 	n := u.node()
 	for name, x := range u.all {
 		x.pace, x.spent = max(x.pace*kept, float64(x.spent)), 0
+		if x.idle++; x.idle > forgotten && x.units > 0 { // it is no limit any more
+			if x.units = 0; n != nil {
+				n.Occupy(name, 0, true)
+			}
+		}
 		want := x.want()
 		if x.met = false; want < x.limit.Units() {
 			x.since = time.Time{}
@@ -137,9 +151,6 @@ func (u *Uses) meet(x *use, n Node) time.Duration {
 
 // Changed has the uses follow a change of what the node may use, or of the node itself. It does not block.
 func (u *Uses) Changed() {
-	if u == nil {
-		return
-	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if n := u.node(); n != u.last {
@@ -170,35 +181,35 @@ func (u *Uses) Left(l share.Limit) (events int64, part float64) {
 	return 0, 0
 }
 
-// Meet notes that events of a rate wait, and returns when the next may happen, below 0 while this relay has no part of
-// it, and for how long it pays to wait for a larger part.
-func (u *Uses) Meet(l share.Limit) (next, patience time.Duration) {
+// Meet notes that events of a rate wait, and returns for how long.
+func (u *Uses) Meet(l share.Limit) Room {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	n := u.node()
-	if patience = u.meet(u.of(l), n); n != nil {
-		if wait, depth := n.Next(l.Name); depth > 0 {
-			return wait, patience
-		}
-	}
-	return -1, patience
+	return u.wait(u.of(l), u.node())
 }
 
-// Spend takes events of a rate that happen now, all or none. More than this relay can save up are taken when it has
-// saved up all.
-func (u *Uses) Spend(l share.Limit, events int64) bool {
+// wait is Meet for a use. u.mu is held.
+func (u *Uses) wait(x *use, n Node) Room {
+	r := Room{None: true, Patience: u.meet(x, n)}
+	if n != nil {
+		wait, depth := n.Next(x.limit.Name)
+		r.Wait, r.None = wait, depth == 0
+	}
+	return r
+}
+
+// Spend takes events of a rate that happen now, all or none.
+func (u *Uses) Spend(l share.Limit, events int64) Room {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	n := u.node()
-	x := u.of(l)
+	n, x := u.node(), u.of(l)
 	if n != nil {
 		if left, _ := n.Left(l.Name); left >= events && n.Spend(l.Name, events) == events {
 			x.spent += events
-			return true
+			return Room{OK: true}
 		}
 	}
-	u.meet(x, n)
-	return false
+	return u.wait(x, n)
 }
 
 // Return gives back events that did not happen.
@@ -208,22 +219,25 @@ func (u *Uses) Return(l share.Limit, events int64) {
 	}
 }
 
-// Occupy notes how many units of a lasting limit are in use from now on, and reports whether that may be: more than
-// before only if this relay has them, unless they are forced. If not, it pays to wait for more for so long.
-func (u *Uses) Occupy(l share.Limit, units int64, forced bool) (ok bool, patience time.Duration) {
+// Occupy notes how many units of a lasting limit are in use from now on, if this relay has them, or they are forced.
+func (u *Uses) Occupy(l share.Limit, units int64, forced bool) Room {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	if forced && units == 0 && u.all[l.Name] == nil {
+		return Room{OK: true}
+	}
 	x, n := u.of(l), u.node()
-	if units == x.units {
-		return true, 0
+	x.idle = 0
+	if forced && units == x.units {
+		return Room{OK: true}
 	}
 	if n != nil && units > 0 && x.units == 0 {
 		n.Want(l, max(x.want(), 1)) // it may not know of the limit
 	}
-	if n != nil && n.Occupy(l.Name, units, forced) || forced || units < x.units {
+	if n != nil && n.Occupy(l.Name, units, forced) || forced {
 		x.spent += max(0, units-x.units)
 		x.units = units
-		return true, 0
+		return Room{OK: true}
 	}
-	return false, u.meet(x, n)
+	return Room{None: n == nil || n.Allowed(l.Name) == 0, Patience: u.meet(x, n)}
 }

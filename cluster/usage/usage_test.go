@@ -46,6 +46,7 @@ func (r *relay) Want(l share.Limit, units int64) {
 		r.t.Error(err)
 	}
 }
+func (r *relay) Allowed(name string) int64                 { return r.holder.Allowed(r.now, name) }
 func (r *relay) Left(name string) (int64, float64)         { return r.holder.Left(r.now, name) }
 func (r *relay) Next(name string) (time.Duration, float64) { return r.holder.Next(r.now, name) }
 func (r *relay) Spend(name string, n int64) int64          { return r.holder.Spend(r.now, name, n) }
@@ -143,11 +144,11 @@ func (w *world) mail(d time.Duration, each func()) (rate, number float64) {
 			r.uses.Occupy(units, r.used, true)
 			for range 8 {
 				if w.rand.Float64() < r.comes/40 {
-					if r.uses.Spend(events, 1) {
+					if r.uses.Spend(events, 1).OK {
 						w.room--
 						spent++
 					}
-					if ok, _ := r.uses.Occupy(units, r.used+1, false); ok {
+					if r.uses.Occupy(units, r.used+1, false).OK {
 						r.used++
 					}
 				}
@@ -241,6 +242,7 @@ func TestWhatIsThereCounts(t *testing.T) {
 	idle := func(d time.Duration) {
 		for end := w.now + d; w.now < end; {
 			w.step()
+			w.nodes[1].uses.Occupy(units, w.nodes[1].used, true)
 		}
 	}
 	a, b := w.nodes[0], w.nodes[1]
@@ -249,16 +251,16 @@ func TestWhatIsThereCounts(t *testing.T) {
 	idle(20 * time.Second)
 	for _, r := range w.nodes {
 		for range 20 {
-			if ok, _ := r.uses.Occupy(units, r.used+1, false); ok {
+			if r.uses.Occupy(units, r.used+1, false).OK {
 				t.Fatalf("relay %d takes more while 130 units of 100 are in use", r.id)
 			}
 			idle(time.Second)
 		}
 	}
 	b.used = 90
-	b.uses.Occupy(units, b.used, false)
+	b.uses.Occupy(units, b.used, true)
 	for range 100 {
-		if ok, _ := a.uses.Occupy(units, a.used+1, false); ok {
+		if a.uses.Occupy(units, a.used+1, false).OK {
 			a.used++
 		}
 		idle(time.Second / 5)
@@ -272,18 +274,18 @@ func TestWhatIsThereCounts(t *testing.T) {
 func TestItPaysToWaitOnce(t *testing.T) {
 	w := newWorld(t, 1)
 	a := w.nodes[0]
-	if next, wait := a.uses.Meet(events); next >= 0 || wait != patience {
-		t.Errorf("at first %v, %v", next, wait)
+	if r := a.uses.Meet(events); !r.None || r.Patience != patience {
+		t.Errorf("at first %+v", r)
 	}
 	for range 15 {
 		w.step()
 		a.uses.Meet(events)
 	}
-	if next, wait := a.uses.Meet(events); next < 0 || wait != 0 {
-		t.Errorf("3 s later %v, %v", next, wait)
+	if r := a.uses.Meet(events); r.None || r.Patience != 0 {
+		t.Errorf("3 s later %+v", r)
 	}
 	a.up = false
-	if next, _ := a.uses.Meet(events); next >= 0 || a.uses.Spend(events, 1) {
+	if !a.uses.Meet(events).None || a.uses.Spend(events, 1).OK {
 		t.Error("a relay that takes no part has one of a rate")
 	}
 }

@@ -386,7 +386,8 @@ ACCEPTED those since the start of the relay.
 --limits shows used/limit of each tenant's connections, messages in the queue and their
 size. OVER is the limit that the next message would exceed; REFUSED counts refusals for
 a limit since the start of the relay, LOWERED messages that over_quota = "lower" moved
-to the last tier.` + sinceStart,
+to the last tier. In a cluster the limits of messages and size are those of all nodes
+together, the use this node's; OVER is what was exceeded in the last ten seconds.` + sinceStart,
 		what: "tenants", cluster: true, filter: api.TenantFilter{BlockFilter: api.BlockFilter{Order: api.BySize}},
 		names: c.tenantNames,
 		show: func(ctx context.Context, c *cli, client *api.Client, f api.TenantFilter, p *pageFlags) error {

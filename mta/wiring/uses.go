@@ -11,17 +11,22 @@ import (
 	"example.org/mta/cluster/share"
 	"example.org/mta/cluster/usage"
 	"example.org/mta/internal/gcra"
+	"example.org/mta/mta/config"
+	"example.org/mta/submission/intake"
 )
 
-// Uses has this relay's parts of a cluster's limits in the terms of dispatch: events of rates.
-type Uses struct{ in *usage.Uses }
+// Uses has this relay's parts of a cluster's limits in the terms of dispatch and submission.
+type Uses struct {
+	in    *usage.Uses
+	count func() // notes what is in the queue
+}
 
 // NewUses makes the uses of a relay, nil without a cluster.
 func NewUses(m *membership.Membership, now func() time.Time) *Uses {
 	if m == nil {
 		return nil
 	}
-	return &Uses{usage.New(func() usage.Node {
+	return &Uses{count: func() {}, in: usage.New(func() usage.Node {
 		if n := m.Node(); n != nil {
 			return n
 		}
@@ -32,7 +37,7 @@ func NewUses(m *membership.Membership, now func() time.Time) *Uses {
 // Run notes what is used until ctx ends.
 func (u *Uses) Run(ctx context.Context) {
 	if u != nil {
-		u.in.Run(ctx)
+		u.in.Run(ctx, u.count)
 	}
 }
 
@@ -51,19 +56,75 @@ func (u *Uses) Left(name string, r gcra.Rate) (events int, part float64) {
 
 // Wait implements rules.SharedPaces.
 func (u *Uses) Wait(name string, r gcra.Rate) time.Duration {
-	wait, _ := u.in.Meet(rateLimit(name, r))
-	return wait
+	room := u.in.Meet(rateLimit(name, r))
+	if room.None {
+		return -1
+	}
+	return room.Wait
 }
 
 // Spend implements rules.SharedPaces.
 func (u *Uses) Spend(name string, r gcra.Rate, events int) bool {
-	return u.in.Spend(rateLimit(name, r), int64(events))
+	return u.in.Spend(rateLimit(name, r), int64(events)).OK
 }
 
 // Return implements rules.SharedPaces.
 func (u *Uses) Return(name string, r gcra.Rate, events int) {
 	u.in.Return(rateLimit(name, r), int64(events))
 }
+
+// ShareQuotas has the quotas of tenants be those of all nodes together, if there are others.
+func ShareQuotas(u *Uses, q *intake.Quotas, cfg func() *config.Config) {
+	if u == nil {
+		return
+	}
+	q.Share(u)
+	u.count = func() {
+		for _, t := range cfg().Tenants {
+			q.Count(t.Name)
+		}
+	}
+	u.count() // before this relay asks for anything: see usage.Uses.Changed
+}
+
+// submissions is the limit of a tenant's rate.
+func submissions(tenant string, r gcra.Rate) share.Limit {
+	return rateLimit("tenant "+tenant+": submissions", r)
+}
+
+// Submit implements intake.SharedQuotas.
+func (u *Uses) Submit(tenant string, r gcra.Rate) intake.Part {
+	return intake.Part(u.in.Spend(submissions(tenant, r), 1))
+}
+
+// Unsubmit implements intake.SharedQuotas.
+func (u *Uses) Unsubmit(tenant string, r gcra.Rate) { u.in.Return(submissions(tenant, r), 1) }
+
+// HoldMessages implements intake.SharedQuotas.
+func (u *Uses) HoldMessages(tenant string, limit, n int64, forced bool) intake.Part {
+	return u.hold("tenant "+tenant+": messages in queues", limit, n, forced)
+}
+
+// HoldOctets implements intake.SharedQuotas.
+func (u *Uses) HoldOctets(tenant string, limit, n int64, forced bool) intake.Part {
+	return u.hold("tenant "+tenant+": octets in queues", limit, n, forced)
+}
+
+// hold counts in units of a size that the cluster can count, which is in the name, since all nodes must have it.
+func (u *Uses) hold(name string, limit, n int64, forced bool) intake.Part {
+	size := int64(1)
+	for limit/size > mostOf {
+		size *= 2
+	}
+	if size > 1 {
+		name += fmt.Sprintf(" by %d", size)
+	}
+	l := share.Limit{Name: limitName(name), Connections: limit / size, Lasting: true}
+	return intake.Part(u.in.Occupy(l, min((n+size-1)/size, mostOf), forced))
+}
+
+// More implements intake.SharedQuotas.
+func (u *Uses) More() <-chan struct{} { return u.in.More() }
 
 // mostOf is the largest number that a limit of a cluster can have.
 const mostOf = 1_000_000

@@ -55,6 +55,7 @@ type Excess struct {
 	Reason QuotaReason // WithinQuota: it is not
 	Limits QuotaLimits
 	Wait   time.Duration // until the rate has room again
+	Part   *Part         // this relay's, of a limit that it shares; nil: the limit is its own
 }
 
 // Quotas counts what tenants use now. It is safe for use by many goroutines.
@@ -62,6 +63,7 @@ type Quotas struct {
 	limits func(tenant string) (QuotaLimits, bool)
 	queued func(tenant string) QuotaUsage
 	now    func() time.Time
+	shared SharedQuotas // nil: the limits are this relay's own
 
 	mu    sync.Mutex // guards all below
 	clock clock
@@ -78,6 +80,8 @@ type quotaAccount struct {
 	pace        gcra.Limiter
 	refused     [QuotaReasons]int64
 	lowered     [QuotaReasons]int64
+	over        Excess    // of what relays share, the last
+	overAt      time.Time // when that was
 }
 
 // NewQuotas makes an empty book. limits is asked at each call, so that a reload acts at once; false: there is no
@@ -163,25 +167,35 @@ type QuotaClaim struct {
 
 // Begin claims a place for one message of a tenant, of the given octets, 0 if not known. An exempt one is beside the
 // rate, and may fill twice the space in the queue. lower is to put it in the last tier; after another Excess it must be
-// refused, and there is no claim.
+// refused, and there is no claim. Where relays share the limits it waits up to two seconds for a larger part.
 func (b *Quotas) Begin(tenant string, octets int64, exempt bool) (_ *QuotaClaim, lower bool, _ Excess) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	a, l := b.of(tenant)
-	if a == nil {
-		return nil, false, Excess{}
+	var a *quotaAccount
+	var l, its QuotaLimits
+	var now, until time.Time
+	var over Excess
+	for again := true; again; again = b.patient(over, &until) {
+		if a, l = b.of(tenant); a == nil {
+			return nil, false, Excess{}
+		}
+		now, its = b.clock.at(b.now()), l.of(exempt)
+		over = b.find(a, l, octets, now, exempt)
 	}
-	now, its := b.clock.at(b.now()), l.of(exempt)
-	over := b.excess(a, its, octets, now)
 	over.Limits = l
-	lower = a.judge(over)
+	lower = a.judge(over, b.now)
 	if over.Reason != WithinQuota && !lower {
 		return nil, false, over
 	}
 	a.coming.Messages++
 	a.coming.Octets += octets
 	c := &QuotaClaim{b: b, account: a, octets: octets, exempt: exempt, lowered: lower, bounded: l.Octets > 0}
-	if over.Reason != OverRate { // mail beside the rate must not push it off for ever
+	switch {
+	case b.shared != nil:
+		if b.hold(tenant, l, a.coming); over.Reason == WithinQuota {
+			c.rate = its.Rate
+		}
+	case over.Reason != OverRate: // mail beside the rate must not push it off for ever
 		c.rate = its.Rate
 		a.pace.Take(now, its.Rate, 1)
 	}
@@ -199,15 +213,20 @@ func (c *QuotaClaim) Grow(octets int64) (lower bool, over Excess) {
 	defer b.mu.Unlock()
 	l, _ := b.limits(a.tenant)
 	if !c.lowered {
-		over = b.excess(a, QuotaLimits{Octets: l.of(c.exempt).Octets}, more, time.Time{})
+		var until time.Time
+		for again := true; again; again = b.patient(over, &until) {
+			l, _ = b.limits(a.tenant)
+			over = b.find(a, QuotaLimits{Octets: l.Octets}, more, time.Time{}, c.exempt)
+		}
 		over.Limits = l
-		c.lowered = a.judge(over)
+		c.lowered = a.judge(over, b.now)
 		if lower = c.lowered; over.Reason != WithinQuota && !lower {
 			return false, over
 		}
 	}
 	c.octets = octets
 	a.coming.Octets += more
+	b.hold(a.tenant, l, a.coming)
 	return lower, over
 }
 
@@ -220,7 +239,10 @@ func (l QuotaLimits) of(exempt bool) QuotaLimits {
 }
 
 // judge counts what becomes of a message that is over a limit, and reports whether it is lowered.
-func (a *quotaAccount) judge(over Excess) bool {
+func (a *quotaAccount) judge(over Excess, now func() time.Time) bool {
+	if over.Part != nil {
+		a.over, a.overAt = over, now()
+	}
 	switch {
 	case over.Reason == WithinQuota:
 	case over.Limits.Lower:
@@ -232,10 +254,18 @@ func (a *quotaAccount) judge(over Excess) bool {
 	return false
 }
 
-// excess returns which limit one message more is over. mu is held.
+// find returns which limit one message more is over. mu is held.
+func (b *Quotas) find(a *quotaAccount, l QuotaLimits, octets int64, now time.Time, exempt bool) Excess {
+	if b.shared == nil {
+		return b.excess(a, l.of(exempt), octets, now)
+	}
+	return b.excessOfPart(a, l, octets, exempt)
+}
+
+// excess is find by what this relay has alone. mu is held.
 func (b *Quotas) excess(a *quotaAccount, l QuotaLimits, octets int64, now time.Time) Excess {
 	if wait := a.pace.Next(now, l.Rate, 1).Sub(now); wait > 0 {
-		return Excess{OverRate, l, wait}
+		return Excess{Reason: OverRate, Limits: l, Wait: wait}
 	}
 	if l.Messages == 0 && l.Octets == 0 {
 		return Excess{}
@@ -270,8 +300,11 @@ func (c *QuotaClaim) end(giveBack bool) {
 	c.account = nil
 	a.coming.Messages--
 	a.coming.Octets -= c.octets
-	if giveBack {
+	switch {
+	case giveBack && c.b.shared == nil:
 		a.pace.GiveBack(c.rate, 1)
+	case giveBack && !c.rate.Unlimited():
+		c.b.shared.Unsubmit(a.tenant, c.rate)
 	}
 }
 
@@ -297,7 +330,7 @@ type QuotaState struct {
 	Queued      QuotaUsage
 	Refused     [QuotaReasons]int64 // since the start
 	Lowered     [QuotaReasons]int64
-	// Now is what a message without a declared size would meet.
+	// Now is what a message without a declared size would meet, or of shared limits has met lately.
 	Now Excess
 }
 
@@ -309,8 +342,13 @@ func (b *Quotas) State(tenant string) (QuotaState, bool) {
 	if a == nil {
 		return QuotaState{}, false
 	}
-	return QuotaState{l, a.connections, a.coming, b.queued(tenant), a.refused, a.lowered,
-		b.excess(a, l, 0, b.clock.at(b.now()))}, true
+	s := QuotaState{l, a.connections, a.coming, b.queued(tenant), a.refused, a.lowered, a.over}
+	if b.shared == nil {
+		s.Now = b.excess(a, l, 0, b.clock.at(b.now()))
+	} else if since := b.now().Sub(a.overAt); since < 0 || since > lately {
+		s.Now = Excess{}
+	}
+	return s, true
 }
 
 // claimQuota takes room for the message within the limits of its tenant, and returns the reply that refuses it. The
@@ -350,6 +388,9 @@ func (m *Message) growClaim() {
 
 func overReply(tenant string, over Excess) *reply.Reply {
 	tenant = reply.Printable(tenant)
+	if over.Part != nil {
+		return overPart(tenant, over)
+	}
 	switch over.Reason {
 	case OverRate:
 		return overRate.Refusal(tenant, over.Limits.Rate, int64((over.Wait+time.Second-1)/time.Second))

@@ -58,6 +58,10 @@ var (
 		"tenant %s has its %d messages in the queue; try again when some have left it")
 	overOctets = reply.NewForm(450, reply.Enhanced{4, 7, 1},
 		"tenant %s has its %d bytes in the queue, or would with this message; try again when some have left it")
+	overSharedRate = reply.NewForm(450, reply.Enhanced{4, 7, 1},
+		"tenant %s may submit %s at all relays of the cluster, and this one %s; try again in %d seconds")
+	overShared = reply.NewForm(450, reply.Enhanced{4, 7, 1},
+		"tenant %s may have %d %s in the queues of all relays of the cluster, and this one %s; try again in a minute")
 )
 
 // Content.

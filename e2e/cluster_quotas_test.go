@@ -1,0 +1,129 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"net/textproto"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// submitters are clients of a tenant at all relays, two for each.
+type submitters struct {
+	toll // when a message was accepted, in began
+
+	refused map[string]int
+}
+
+// submit has clients submit to relays for a while, or until they have so many.
+func (s *submitters) submit(t *testing.T, relays []*relay, d time.Duration, most int) {
+	t.Helper()
+	s.mu.Lock()
+	begin := len(s.began)
+	s.mu.Unlock()
+	end := time.Now().Add(d)
+	var all sync.WaitGroup
+	for _, r := range relays {
+		for range 2 {
+			all.Go(func() {
+				if err := s.client(r, end, begin+most); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+	all.Wait()
+}
+
+func (s *submitters) client(r *relay, end time.Time, most int) error {
+	c, err := dialSession(r.addr)
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	for time.Now().Before(end) {
+		_, err := c.send("ann@acme.example", []string{"to@big.example"}, "X-MTA-Tenant: acme\r\nFrom: ann@acme.example\r\n\r\nhello\r\n")
+		var code *textproto.Error
+		switch s.mu.Lock(); {
+		case err == nil:
+			s.began = append(s.began, time.Now())
+		case errors.As(err, &code) && code.Code == 450:
+			s.refused[code.Msg]++
+		default:
+			s.mu.Unlock()
+			return err
+		}
+		full := len(s.began) >= most
+		s.mu.Unlock()
+		if full {
+			break
+		}
+		if err != nil {
+			time.Sleep(50 * time.Millisecond)
+		}
+	}
+	return nil
+}
+
+// TestClusterSharesQuotas has clients of a tenant submit to three relays at once: never more than its rate, and never more
+// in the three queues than its quota, also when a relay is killed and comes back with its queue. What has left makes room
+// at every relay.
+func TestClusterSharesQuotas(t *testing.T) {
+	t.Parallel()
+	const rate, most = 20, 150
+	relays, _, _, _ := bigExample(t, "127.31.7.9", fmt.Sprintf(`
+tenant "acme" {
+  max_submission_rate = "%d/s"
+  max_queued_messages = %d
+}
+`, rate, most)) // nobody listens there: all mail waits
+	s := &submitters{refused: make(map[string]int)}
+	queued := func() (n int) {
+		t.Helper()
+		for _, r := range relays {
+			all, err := r.queued()
+			if err != nil {
+				t.Fatal(err)
+			}
+			n += len(all)
+		}
+		return n
+	}
+	full := func(what string) {
+		t.Helper()
+		if n := queued(); n > most || n < most*9/10 {
+			t.Errorf("%s: %d messages in the queues, want at most %d and nearly all of them\n%s", what, n, most, relays[0].mta(t, "tenants", "--limits"))
+		}
+	}
+
+	s.submit(t, relays[:1], patience, 10) // the shards have owners, who have counted
+	s.submit(t, relays, 15*time.Second, 1000)
+	full("three relays")
+	if n := s.over(rate, rate+rate/2); n > 0 { // replies take some time
+		t.Errorf("%.0f messages were over the rate", n)
+	}
+	if text := relays[1].mta(t, "tenants", "--limits"); !strings.Contains(text, fmt.Sprintf("/%d", most)) || !strings.Contains(text, "messages") {
+		t.Errorf("mta tenants --limits:\n%s", text)
+	}
+
+	relays[0].kill()
+	relays[0].start(t)
+	s.submit(t, relays, 15*time.Second, 1000)
+	full("after a kill")
+
+	relays[1].mta(t, "queue", "remove", "--tenant", "acme", "--reason", "test")
+	left := queued()
+	s.submit(t, relays[2:], 20*time.Second, 1000)
+	if s.submit(t, relays, 10*time.Second, 1000); left > most-20 {
+		t.Errorf("%d are left when one of three relays has removed its messages", left)
+	}
+	full("after some have left")
+	t.Logf("%d of the first relays, refused %v", left, s.refused)
+	for text := range s.refused {
+		if !strings.Contains(text, "of the cluster") {
+			t.Error(text)
+		}
+	}
+}

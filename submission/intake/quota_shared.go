@@ -1,0 +1,141 @@
+package intake
+
+import (
+	"time"
+
+	"example.org/mta/internal/gcra"
+	"example.org/mta/internal/reply"
+)
+
+// SharedQuotas gives this relay its part of the limits of tenants that it shares with others: of the rate, and of the
+// messages and octets in all queues.
+type SharedQuotas interface {
+	// Submit takes one message of a tenant's rate, if this relay has one; Unsubmit gives it back.
+	Submit(tenant string, r gcra.Rate) Part
+	Unsubmit(tenant string, r gcra.Rate)
+	// HoldMessages and HoldOctets note how much a tenant has in the queue from now on: more than before only if this
+	// relay has that much of the limit, unless it is forced.
+	HoldMessages(tenant string, limit, n int64, forced bool) Part
+	HoldOctets(tenant string, limit, n int64, forced bool) Part
+	// More is closed when this relay may have more than now.
+	More() <-chan struct{}
+}
+
+// Part is what a relay has of a limit that it shares.
+type Part struct {
+	OK       bool          // enough
+	None     bool          // nothing at all
+	Wait     time.Duration // until a rate has an event, if it is known
+	Patience time.Duration // for so long it pays to wait for more
+}
+
+// lately is for how long the limit that refused a message is shown as the one that the next would be over.
+const lately = 10 * time.Second
+
+// Share has the quotas be those of all relays together. It is called before all else.
+func (b *Quotas) Share(s SharedQuotas) { b.shared = s }
+
+// Count notes what a tenant has in the queue, once a second: it shrinks without a submission, and there was some before
+// the first.
+func (b *Quotas) Count(tenant string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	l, known := b.limits(tenant)
+	if !known {
+		return
+	}
+	var coming QuotaUsage
+	if a := b.all[tenant]; a != nil {
+		coming = a.coming
+	}
+	b.hold(tenant, l, coming)
+}
+
+// hold notes what a tenant has in the queue, and what comes. mu is held.
+func (b *Quotas) hold(tenant string, l QuotaLimits, coming QuotaUsage) {
+	if b.shared == nil || l.Messages+l.Octets == 0 {
+		return
+	}
+	queued := b.queued(tenant)
+	if l.Messages > 0 {
+		b.shared.HoldMessages(tenant, l.Messages, queued.Messages+coming.Messages, true)
+	}
+	if l.Octets > 0 {
+		b.shared.HoldOctets(tenant, l.Octets, queued.Octets+coming.Octets, true)
+	}
+}
+
+// excessOfPart is excess for what relays share: it takes one message of the rate, and room for the octets. An exempt
+// message is held to the limits by what this relay has alone. mu is held.
+func (b *Quotas) excessOfPart(a *quotaAccount, l QuotaLimits, octets int64, exempt bool) Excess {
+	if exempt {
+		return b.excess(a, l.of(true), octets, time.Time{})
+	}
+	if l.Messages+l.Octets > 0 {
+		queued := b.queued(a.tenant)
+		if l.Messages > 0 {
+			p := b.shared.HoldMessages(a.tenant, l.Messages, queued.Messages+a.coming.Messages+1, false)
+			if !p.OK {
+				return Excess{Reason: OverMessages, Part: &p}
+			}
+		}
+		if l.Octets > 0 {
+			p := b.shared.HoldOctets(a.tenant, l.Octets, queued.Octets+a.coming.Octets+max(octets, 1), false)
+			if !p.OK {
+				return Excess{Reason: OverOctets, Part: &p}
+			}
+		}
+	}
+	if !l.Rate.Unlimited() {
+		if p := b.shared.Submit(a.tenant, l.Rate); !p.OK {
+			return Excess{Reason: OverRate, Wait: p.Wait, Part: &p}
+		}
+	}
+	return Excess{}
+}
+
+// patient waits until this relay may have more of what something is over, or it no longer pays, without mu, which is
+// held. It reports whether to try again; until is zero at first.
+func (b *Quotas) patient(over Excess, until *time.Time) bool {
+	const again = time.Second / 2 // others must not forget that something waits
+	p, now := over.Part, time.Now()
+	if p == nil || p.Patience <= 0 {
+		return false
+	}
+	if until.IsZero() {
+		*until = now.Add(p.Patience)
+	}
+	wait := min(until.Sub(now), again)
+	if wait <= 0 {
+		return false
+	}
+	if p.Wait > 0 {
+		wait = min(wait, p.Wait)
+	}
+	more := b.shared.More()
+	b.mu.Unlock()
+	defer b.mu.Lock()
+	t := time.NewTimer(wait)
+	defer t.Stop()
+	select {
+	case <-more:
+	case <-t.C:
+	}
+	return true
+}
+
+func overPart(tenant string, over Excess) *reply.Reply {
+	has := "has used its part"
+	if over.Part.None {
+		has = "has no part of that now"
+	}
+	switch l := &over.Limits; over.Reason {
+	case OverRate:
+		wait := max(over.Wait, time.Second)
+		return overSharedRate.Refusal(tenant, l.Rate, has, int64((wait+time.Second-1)/time.Second))
+	case OverMessages:
+		return overShared.Refusal(tenant, l.Messages, "messages", has)
+	default:
+		return overShared.Refusal(tenant, l.Octets, "bytes", has)
+	}
+}
