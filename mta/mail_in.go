@@ -95,7 +95,7 @@ func openMailIn(cfg *config.Config, out *mailOut, undo *undoer) (*mailIn, error)
 		Now:     r.now,
 	}
 	r.quotas, r.callouts = intake.NewQuotas(r.tenants().Quota, r.queuedOf, r.now), callout.New(hosts.Ask, r.now)
-	wiring.ShareQuotas(r.uses, r.quotas, r.inForce)
+	wiring.ShareLimits(r.uses, r.quotas, r.limits, r.inForce)
 	r.warmups = r.warmupAnswers()
 	r.queued = messages.Messages{
 		Policy: r.policy.Load, Now: r.now, Log: r.log, Queue: r.queue, Delivery: r.delivery, Dispatcher: r.dispatcher,

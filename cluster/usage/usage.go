@@ -14,6 +14,7 @@ import (
 // Intervals and factors of a use.
 const (
 	tick      = time.Second
+	again     = time.Second / 2 // who waits tries again, so that what it waits for is not forgotten
 	patience  = 2 * time.Second // within which an answer to a larger ask comes, unless something is wrong
 	kept      = 0.8             // of what was used a second ago, when less is
 	headroom  = 1.25            // of what is used is wanted while nothing waits
@@ -63,6 +64,7 @@ type use struct {
 	met   bool      // since the last tick something waits
 	since time.Time // since when all is wanted; zero: it is not
 	idle  int       // ticks in which nobody has noted the units
+	owed  int64     // events that have happened, and are to be taken from those that come
 }
 
 // New makes the uses of a relay that has used nothing. now must not go back.
@@ -102,6 +104,7 @@ func (u *Uses) tick() {
 	defer u.mu.Unlock()
 	n := u.node()
 	for name, x := range u.all {
+		x.pay(n)
 		x.pace, x.spent = max(x.pace*kept, float64(x.spent)), 0
 		if x.idle++; x.idle > forgotten && x.units > 0 { // it is no limit any more
 			if x.units = 0; n != nil {
@@ -109,7 +112,7 @@ func (u *Uses) tick() {
 			}
 		}
 		want := x.want()
-		if x.met = false; want < x.limit.Units() {
+		if x.met = x.owed > 0; want < x.limit.Units() {
 			x.since = time.Time{}
 		}
 		if n != nil {
@@ -166,13 +169,6 @@ func (u *Uses) Changed() {
 	u.changed = make(chan struct{})
 }
 
-// More is closed when more may be used than now.
-func (u *Uses) More() <-chan struct{} {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	return u.changed
-}
-
 // Left is how many events of a rate may happen now, and which part of it this relay has, from 0 to 1.
 func (u *Uses) Left(l share.Limit) (events int64, part float64) {
 	if n := u.node(); n != nil {
@@ -212,9 +208,88 @@ func (u *Uses) Spend(l share.Limit, events int64) Room {
 	return u.wait(x, n)
 }
 
+// Charge is Spend for what can be more than this relay's part can save up. That is taken when all of the part is saved
+// up, and no larger one has come in a while; what is missing is owed.
+func (u *Uses) Charge(l share.Limit, events int64) Room {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	n, x := u.node(), u.of(l)
+	if n == nil {
+		return u.wait(x, n)
+	}
+	x.pay(n)
+	left, _ := n.Left(l.Name)
+	_, depth := n.Next(l.Name)
+	saved := depth >= 1 && left >= int64(depth)
+	final := int64(depth) >= l.Burst-1 || !x.since.IsZero() && u.now().Sub(x.since) >= patience
+	if x.owed > 0 || left < events && !(saved && final) {
+		return u.wait(x, n)
+	}
+	x.owe(n, events)
+	return Room{OK: true}
+}
+
+// Owe takes events that have happened. They may be more than there are.
+func (u *Uses) Owe(l share.Limit, events int64) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.of(l).owe(u.node(), events)
+}
+
+// owe takes events from what there is, and then from what comes.
+func (x *use) owe(n Node, events int64) {
+	x.owed += events
+	x.pay(n)
+}
+
+// pay takes what is owed, as far as it is there.
+func (x *use) pay(n Node) {
+	if n == nil || x.owed == 0 {
+		return
+	}
+	paid := n.Spend(x.limit.Name, x.owed)
+	x.owed -= paid
+	x.spent += paid
+}
+
+// Await waits until more may be used than when something was refused, or it no longer pays. It reports whether to try
+// again; until is zero at first.
+func (u *Uses) Await(r Room, until *time.Time) bool {
+	now := u.now()
+	if r.Patience <= 0 {
+		return false
+	}
+	if until.IsZero() {
+		*until = now.Add(r.Patience)
+	}
+	wait := min(until.Sub(now), again)
+	if wait <= 0 {
+		return false
+	}
+	if r.Wait > 0 {
+		wait = min(wait, r.Wait)
+	}
+	u.mu.Lock()
+	more := u.changed
+	u.mu.Unlock()
+	t := time.NewTimer(wait)
+	defer t.Stop()
+	select {
+	case <-more:
+	case <-t.C:
+	}
+	return true
+}
+
 // Return gives back events that did not happen.
 func (u *Uses) Return(l share.Limit, events int64) {
-	if n := u.node(); n != nil {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if x := u.all[l.Name]; x != nil {
+		owed := min(x.owed, events)
+		x.owed, events = x.owed-owed, events-owed
+	}
+	if n := u.node(); n != nil && events > 0 {
 		n.Return(l.Name, events)
 	}
 }

@@ -289,3 +289,35 @@ func TestItPaysToWaitOnce(t *testing.T) {
 		t.Error("a relay that takes no part has one of a rate")
 	}
 }
+
+// TestMoreThanAPartIsOwed: what is more than can be saved up is taken when all is, and what comes next waits for it.
+func TestMoreThanAPartIsOwed(t *testing.T) {
+	w := newWorld(t, 1)
+	a, b := w.nodes[0], w.nodes[1]
+	charge := func(r *relay, n int64, within time.Duration) (after time.Duration) {
+		t.Helper()
+		for began := w.now; ; w.step() {
+			if r.uses.Charge(events, n).OK {
+				return w.now - began
+			}
+			if w.now-began > within {
+				t.Fatalf("%d events are not taken in %v", n, within)
+			}
+		}
+	}
+	charge(a, 1, 10*time.Second)
+	charge(a, 50, 10*time.Second)
+	if d := charge(a, 1, 10*time.Second); d < 4*time.Second {
+		t.Errorf("an event %v after 50 at 10 a second", d)
+	}
+	a.uses.Owe(events, 30)
+	a.uses.Return(events, 30)
+	if d := charge(a, 1, 10*time.Second); d > 2*time.Second {
+		t.Errorf("an event %v after 30 that were given back", d)
+	}
+	for end := w.now + 20*time.Second; w.now < end; w.step() { // each has a part that is less than eight
+		a.uses.Charge(events, 1)
+		b.uses.Charge(events, 1)
+	}
+	charge(a, 8, 10*time.Second)
+}

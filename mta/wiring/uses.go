@@ -12,6 +12,7 @@ import (
 	"example.org/mta/cluster/usage"
 	"example.org/mta/internal/gcra"
 	"example.org/mta/mta/config"
+	"example.org/mta/submission/http"
 	"example.org/mta/submission/intake"
 )
 
@@ -73,12 +74,13 @@ func (u *Uses) Return(name string, r gcra.Rate, events int) {
 	u.in.Return(rateLimit(name, r), int64(events))
 }
 
-// ShareQuotas has the quotas of tenants be those of all nodes together, if there are others.
-func ShareQuotas(u *Uses, q *intake.Quotas, cfg func() *config.Config) {
+// ShareLimits has the quotas of tenants and the limits of API keys be those of all nodes together, if there are others.
+func ShareLimits(u *Uses, q *intake.Quotas, requests *http.Limits, cfg func() *config.Config) {
 	if u == nil {
 		return
 	}
 	q.Share(u)
+	requests.Share(Requests{u})
 	u.count = func() {
 		for _, t := range cfg().Tenants {
 			q.Count(t.Name)
@@ -123,8 +125,49 @@ func (u *Uses) hold(name string, limit, n int64, forced bool) intake.Part {
 	return intake.Part(u.in.Occupy(l, min((n+size-1)/size, mostOf), forced))
 }
 
-// More implements intake.SharedQuotas.
-func (u *Uses) More() <-chan struct{} { return u.in.More() }
+// Await implements intake.SharedQuotas.
+func (u *Uses) Await(p intake.Part, until *time.Time) bool { return u.in.Await(usage.Room(p), until) }
+
+// Requests has this relay's parts of the limits of API keys. It implements http.SharedLimits.
+type Requests struct{ *Uses }
+
+// scaled is a rate in units of a size of which the cluster can count enough, and some events of it in these.
+func scaled(name string, r gcra.Rate, events int64) (l share.Limit, size, units int64) {
+	size = 1
+	for r.PerSecond()/float64(size) > mostOf || int64(r.Depth())/size > mostOf {
+		size *= 2
+	}
+	if size > 1 {
+		name += fmt.Sprintf(" by %d", size)
+	}
+	l = share.Limit{Name: limitName(name), Rate: r.PerSecond() / float64(size), Burst: max(int64(r.Depth())/size, 1)}
+	return l, size, (events + size - 1) / size
+}
+
+// Charge takes events of a rate.
+func (u Requests) Charge(name string, r gcra.Rate, n int64) intake.Part {
+	l, _, units := scaled(name, r, n)
+	return intake.Part(u.in.Charge(l, units))
+}
+
+// Refund gives back what Charge has taken.
+func (u Requests) Refund(name string, r gcra.Rate, n int64) {
+	l, _, units := scaled(name, r, n)
+	u.in.Return(l, units)
+}
+
+// Owe takes events that have happened.
+func (u Requests) Owe(name string, r gcra.Rate, n int64) {
+	l, _, units := scaled(name, r, n)
+	u.in.Owe(l, units)
+}
+
+// Left is how many events may happen now.
+func (u Requests) Left(name string, r gcra.Rate) int64 {
+	l, size, _ := scaled(name, r, 0)
+	n, _ := u.in.Left(l)
+	return n * size
+}
 
 // mostOf is the largest number that a limit of a cluster can have.
 const mostOf = 1_000_000

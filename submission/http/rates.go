@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/gcra"
+	"example.org/mta/submission/intake"
 )
 
 // Rates are what a key, or all keys of a tenant, may ask for. Zero rates are no limit.
@@ -38,7 +39,8 @@ func (m measure) String() string { return [measures]string{"requests", "recipien
 // Limits counts what keys and tenants ask for, at all listeners that share it. It is safe for use by
 // many goroutines.
 type Limits struct {
-	now func() time.Time
+	now    func() time.Time
+	shared SharedLimits // nil: what is asked for here is all
 
 	mu    sync.Mutex
 	by    map[asker]*[measures]gcra.Limiter
@@ -53,6 +55,21 @@ func NewLimits(now func() time.Time) *Limits {
 	return &Limits{now: now, by: make(map[asker]*[measures]gcra.Limiter), prune: 1024}
 }
 
+// SharedLimits gives this relay its part of limits that it shares with others, by name.
+type SharedLimits interface {
+	// Charge takes events, if there are so many; Refund gives them back.
+	Charge(name string, r gcra.Rate, n int64) intake.Part
+	Refund(name string, r gcra.Rate, n int64)
+	// Owe takes events that have happened, which may be more than there are.
+	Owe(name string, r gcra.Rate, n int64)
+	// Left is how many events may happen now.
+	Left(name string, r gcra.Rate) int64
+	Await(p intake.Part, until *time.Time) bool // as that of intake.SharedQuotas
+}
+
+// Share has the limits be those of all relays together. It is called before all else.
+func (b *Limits) Share(s SharedLimits) { b.shared = s }
+
 // limit is one that applies to a request.
 type limit struct {
 	asker
@@ -62,6 +79,9 @@ type limit struct {
 
 // policy is its name in the fields of an answer.
 func (l *limit) policy() string { return l.kind + "-" + l.what.String() }
+
+// name is that among relays.
+func (l *limit) name() string { return l.kind + " " + l.asker.name + ": API " + l.what.String() }
 
 // limits are those that apply to a request: its key's and its tenant's.
 func (c *Call) limits() (all []limit) {
@@ -91,22 +111,8 @@ func (c *Call) charge(n [measures]int) error {
 	if book == nil || len(all) == 0 {
 		return nil
 	}
-	now := book.now()
-	book.mu.Lock()
-	defer book.mu.Unlock()
-	var wait time.Duration
-	var over []string
-	for _, l := range all {
-		if d := book.of(now, l.asker)[l.what].Next(now, l.rate, n[l.what]).Sub(now); d > 0 && n[l.what] > 0 {
-			wait, over = max(wait, d), append(over, l.policy())
-		}
-	}
-	if over == nil {
-		for _, l := range all {
-			book.of(now, l.asker)[l.what].Take(now, l.rate, n[l.what])
-		}
-	}
-	book.describe(now, all, c.Writer.Header())
+	wait, over := book.charge(all, n)
+	book.describe(all, c.Writer.Header())
 	if over == nil {
 		return nil
 	}
@@ -120,6 +126,56 @@ func (c *Call) charge(n [measures]int) error {
 	}
 }
 
+// charge takes events from all limits, or returns which of them have not enough, and when they have.
+func (b *Limits) charge(all []limit, n [measures]int) (wait time.Duration, over []string) {
+	if b.shared != nil {
+		return b.chargeParts(all, n)
+	}
+	now := b.now()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, l := range all {
+		if d := b.of(now, l.asker)[l.what].Next(now, l.rate, n[l.what]).Sub(now); d > 0 && n[l.what] > 0 {
+			wait, over = max(wait, d), append(over, l.policy())
+		}
+	}
+	if over == nil {
+		for _, l := range all {
+			b.of(now, l.asker)[l.what].Take(now, l.rate, n[l.what])
+		}
+	}
+	return wait, over
+}
+
+// chargeParts is charge for this relay's parts: it waits for larger ones.
+func (b *Limits) chargeParts(all []limit, n [measures]int) (wait time.Duration, over []string) {
+	var until time.Time
+	for {
+		p, taken := intake.Part{OK: true}, 0
+		for ; taken < len(all); taken++ {
+			l := &all[taken]
+			if n[l.what] == 0 {
+				continue
+			}
+			if p = b.shared.Charge(l.name(), l.rate, int64(n[l.what])); !p.OK {
+				wait, over = max(p.Wait, time.Second), []string{l.policy()}
+				break
+			}
+		}
+		if p.OK {
+			return 0, nil
+		}
+		for _, l := range all[:taken] {
+			if n[l.what] > 0 {
+				b.shared.Refund(l.name(), l.rate, int64(n[l.what]))
+			}
+		}
+		if !b.shared.Await(p, &until) {
+			return wait, over
+		}
+	}
+}
+
 // owe takes what has turned out only now. It may be more than there is: the next request waits.
 func (c *Call) owe(what measure, n int64) {
 	book := c.server.config.Limits
@@ -130,7 +186,11 @@ func (c *Call) owe(what measure, n int64) {
 	book.mu.Lock()
 	defer book.mu.Unlock()
 	for _, l := range c.limits() {
-		if l.what == what {
+		switch {
+		case l.what != what:
+		case book.shared != nil:
+			book.shared.Owe(l.name(), l.rate, n)
+		default:
 			book.of(now, l.asker)[what].Take(now, l.rate, int(min(n, math.MaxInt32)))
 		}
 	}
@@ -154,9 +214,12 @@ func (b *Limits) of(now time.Time, who asker) *[measures]gcra.Limiter {
 	return b.by[who]
 }
 
-// describe writes the fields RateLimit-Policy and RateLimit (draft-ietf-httpapi-ratelimit-headers-11).
-// mu is held.
-func (b *Limits) describe(now time.Time, all []limit, h http.Header) {
+// describe writes the fields RateLimit-Policy and RateLimit (draft-ietf-httpapi-ratelimit-headers-11). What is left of
+// a limit that relays share is left of this one's part.
+func (b *Limits) describe(all []limit, h http.Header) {
+	now := b.now()
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	var policies, states []string
 	for _, l := range all {
 		depth := l.rate.Depth()
@@ -166,9 +229,16 @@ func (b *Limits) describe(now time.Time, all []limit, h http.Header) {
 			unit = `;qu="content-bytes"`
 		}
 		policies = append(policies, fmt.Sprintf(`"%s";q=%d;w=%d%s`, l.policy(), depth, window, unit))
-		ls := b.of(now, l.asker)
-		states = append(states,
-			fmt.Sprintf(`"%s";r=%d;t=%d`, l.policy(), ls[l.what].Left(now, l.rate), seconds(ls[l.what].Whole(now))))
+		var left int64
+		var whole time.Duration
+		if b.shared != nil {
+			left = b.shared.Left(l.name(), l.rate)
+			whole = time.Duration(max(0, int64(depth)-left)) * l.rate.Interval()
+		} else {
+			x := &b.of(now, l.asker)[l.what]
+			left, whole = int64(x.Left(now, l.rate)), x.Whole(now)
+		}
+		states = append(states, fmt.Sprintf(`"%s";r=%d;t=%d`, l.policy(), left, seconds(whole)))
 	}
 	h.Set("RateLimit-Policy", strings.Join(policies, ", "))
 	h.Set("RateLimit", strings.Join(states, ", "))

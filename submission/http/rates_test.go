@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/gcra"
+	"example.org/mta/submission/intake"
 )
 
 // clock is a time that a test moves.
@@ -84,5 +85,63 @@ func TestLimitsForgetWhoIsPaid(t *testing.T) {
 	}
 	if n := len(b.by); n > 2048 {
 		t.Errorf("%d are kept", n)
+	}
+}
+
+// parts are this relay's of limits that it shares. It implements SharedLimits.
+type parts struct {
+	left   map[string]int64
+	awaits int
+	more   func()
+}
+
+func (p *parts) Charge(name string, _ gcra.Rate, n int64) intake.Part {
+	if p.left[name] < n {
+		return intake.Part{Wait: 3 * time.Second, Patience: time.Second}
+	}
+	p.left[name] -= n
+	return intake.Part{OK: true}
+}
+
+func (p *parts) Refund(name string, _ gcra.Rate, n int64) { p.left[name] += n }
+func (p *parts) Owe(name string, _ gcra.Rate, n int64)    { p.left[name] -= n }
+func (p *parts) Left(name string, _ gcra.Rate) int64      { return p.left[name] }
+func (p *parts) Await(_ intake.Part, until *time.Time) bool {
+	p.awaits++
+	if p.more == nil {
+		return false
+	}
+	p.more()
+	p.more = nil
+	return true
+}
+
+// TestLimitsThatRelaysShare are this relay's parts, all or none; a request waits for a larger one.
+func TestLimitsThatRelaysShare(t *testing.T) {
+	c := &clock{time.Unix(1e9, 0)}
+	p := &parts{left: map[string]int64{"key k1: API requests": 2, "tenant acme: API requests": 1, "tenant acme: API octets": 100}}
+	limits := NewLimits(c.now)
+	limits.Share(p)
+	s := testServer(t, func(cfg *Config) {
+		cfg.Now, cfg.Limits, cfg.Rates = c.now, limits, Rates{Requests: perSecond(10)}
+		cfg.TenantRates = func(string) Rates { return Rates{Requests: perSecond(20), Octets: perSecond(1000)} }
+	})
+	send := func(octets, status int) http.Header {
+		t.Helper()
+		w := ask(s, "POST", "/v1/messages", "good", strings.NewReader(strings.Repeat("a", octets)))
+		if w.Code != status {
+			t.Errorf("%d %s, want %d", w.Code, w.Body, status)
+		}
+		return w.Header()
+	}
+	if h := send(30, 202); h.Get("RateLimit") != `"key-requests";r=1;t=1, "tenant-requests";r=0;t=1, "tenant-octets";r=70;t=1` {
+		t.Errorf("RateLimit: %s; %v", h.Get("RateLimit"), p.left)
+	}
+	if h := send(10, 429); h.Get("Retry-After") != "3" || p.awaits != 1 || p.left["key k1: API requests"] != 1 || p.left["tenant acme: API octets"] != 70 {
+		t.Errorf("%v, %v after %d waits", h, p.left, p.awaits)
+	}
+	p.more = func() { p.left["tenant acme: API requests"] = 5 }
+	if send(10, 202); p.left["key k1: API requests"] != 0 || p.left["tenant acme: API requests"] != 4 || p.left["tenant acme: API octets"] != 60 {
+		t.Errorf("%v", p.left)
 	}
 }

@@ -17,8 +17,9 @@ type SharedQuotas interface {
 	// relay has that much of the limit, unless it is forced.
 	HoldMessages(tenant string, limit, n int64, forced bool) Part
 	HoldOctets(tenant string, limit, n int64, forced bool) Part
-	// More is closed when this relay may have more than now.
-	More() <-chan struct{}
+	// Await waits until this relay may have more than when p was not enough, or it no longer pays, and reports whether
+	// to try again; until is zero at first.
+	Await(p Part, until *time.Time) bool
 }
 
 // Part is what a relay has of a limit that it shares.
@@ -95,33 +96,14 @@ func (b *Quotas) excessOfPart(a *quotaAccount, l QuotaLimits, octets int64, exem
 }
 
 // patient waits until this relay may have more of what something is over, or it no longer pays, without mu, which is
-// held. It reports whether to try again; until is zero at first.
+// held. It reports whether to try again.
 func (b *Quotas) patient(over Excess, until *time.Time) bool {
-	const again = time.Second / 2 // others must not forget that something waits
-	p, now := over.Part, time.Now()
-	if p == nil || p.Patience <= 0 {
+	if over.Part == nil {
 		return false
 	}
-	if until.IsZero() {
-		*until = now.Add(p.Patience)
-	}
-	wait := min(until.Sub(now), again)
-	if wait <= 0 {
-		return false
-	}
-	if p.Wait > 0 {
-		wait = min(wait, p.Wait)
-	}
-	more := b.shared.More()
 	b.mu.Unlock()
 	defer b.mu.Lock()
-	t := time.NewTimer(wait)
-	defer t.Stop()
-	select {
-	case <-more:
-	case <-t.C:
-	}
-	return true
+	return b.shared.Await(*over.Part, until)
 }
 
 func overPart(tenant string, over Excess) *reply.Reply {

@@ -62,10 +62,19 @@ func (p *parts) hold(held, granted *int64, n int64, forced bool) Part {
 	return p.room(ok)
 }
 
-func (p *parts) More() <-chan struct{} {
+func (p *parts) Await(x Part, until *time.Time) bool {
+	if until.IsZero() {
+		*until = time.Now().Add(x.Patience)
+	}
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.more
+	more := p.more
+	p.mu.Unlock()
+	select {
+	case <-more:
+		return true
+	case <-time.After(time.Until(*until)):
+		return false
+	}
 }
 
 // give has this relay have more.
