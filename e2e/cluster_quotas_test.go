@@ -3,6 +3,7 @@ package e2e
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/textproto"
 	"strings"
 	"sync"
@@ -126,4 +127,55 @@ tenant "acme" {
 			t.Error(text)
 		}
 	}
+}
+
+// TestClusterSharesPaces has three relays send a campaign with a pace, and then mail that a rule at one of them slows: the
+// host never gets more than either allows.
+func TestClusterSharesPaces(t *testing.T) {
+	t.Parallel()
+	const rate, n = 20, 120
+	const address = "127.31.7.10"
+	relays, _, _, port := bigExample(t, address, "")
+	host := newToll(t, net.JoinHostPort(address, port), 0)
+	send := func(fields string) {
+		t.Helper()
+		var all sync.WaitGroup
+		for _, r := range relays {
+			all.Go(func() {
+				s, err := dialSession(r.addr)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer s.close()
+				for range n {
+					if _, err := s.send("ann@client.example", []string{"to@big.example"}, fields+"From: ann@client.example\r\n\r\nhello\r\n"); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		all.Wait()
+	}
+	paced := func(what string, most int) {
+		t.Helper()
+		began := time.Now()
+		for _, r := range relays {
+			r.drained(t, patience)
+		}
+		took := time.Since(began)
+		if over := host.over(rate, float64(most)+rate/2); over > 0 { // a message takes some time to the host
+			t.Errorf("%s: %.0f messages were over the rate", what, over)
+		}
+		if len(host.began) != len(relays)*n || took > 45*time.Second {
+			t.Errorf("%s: %d messages in %v", what, len(host.began), took)
+		}
+		t.Logf("%s: %v", what, took)
+		host.began = nil
+	}
+	send("X-MTA-Campaign: spring\r\nX-MTA-Pace: 20/s\r\n")
+	paced("a campaign", rate+1)
+	relays[1].mta(t, "rule", "add", "--domain", "big.example", "slow", "20/s", "--reason", "their new server")
+	send("")
+	paced("a rule", rate)
 }
