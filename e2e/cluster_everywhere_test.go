@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/cookiejar"
 	"strings"
 	"sync"
 	"testing"
@@ -102,6 +103,28 @@ api "web" { address = "WEB" }
 	has("queue summary", does("queue", "summary", "--by", "domain", "--older", "0s", "--tenant", "acme"), "all.example  9")
 	has("tenants", does("tenants"), "   1  acme", "   2  acme", "   3  acme")
 	has("status", does("status"), "node        1", "node        2", "node        3")
+	login, console := runConsole(t, one)
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	browser := http.Client{Jar: jar, Timeout: patience}
+	for i, page := range []string{login, "http://" + console + "/queue", "http://" + console + "/node/2/queue", "http://" + console + "/node/3/queue"} {
+		a, err := browser.Get(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(a.Body)
+		a.Body.Close()
+		if err != nil || a.StatusCode != http.StatusOK || !strings.Contains(string(text), "Node 3") {
+			t.Errorf("%s: %s %s %v", page, a.Status, text, err)
+		}
+		for n := 1; n <= 3 && i > 0; n++ {
+			if strings.Contains(string(text), ids[n][0]) != (n == i) {
+				t.Errorf("%s has the mail of node %d or lacks its own: %s", page, n, text)
+			}
+		}
+	}
 	for _, list := range []string{"sites", "hosts", "sources", "pools", "connections"} {
 		does(list)
 	}

@@ -32,7 +32,7 @@ func runConsole(t *testing.T, r *relay, args ...string) (address, host string) {
 // startConsole is runConsole that returns the process, too.
 func startConsole(t *testing.T, r *relay, args ...string) (p *process, address, host string) {
 	t.Helper()
-	p = start(t, "console", append([]string{binary, "console", "--config", r.config}, args...)...)
+	p = start(t, "console", slices.Concat([]string{"env"}, r.env, []string{binary, "console", "--config", r.config}, args)...)
 	eventually(t, patience, func() error {
 		text, err := os.ReadFile(p.log)
 		if err != nil {

@@ -134,9 +134,9 @@ const maxSubject = 20
 // back gives the page that somebody came from, or that they named.
 func (s *Server) back(r *request) string {
 	if to := local(r.get(backParam)); to != "" {
-		return s.cfg.BasePath + to
+		return r.base + to
 	}
-	return s.url("/")
+	return r.url("/")
 }
 
 // local gives a path of the console that a stranger may have named, "" when it is elsewhere.

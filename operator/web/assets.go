@@ -55,7 +55,7 @@ func (s *Server) assetURL(name string) (string, error) {
 	if a == nil {
 		return "", fmt.Errorf("there is no asset %s", name)
 	}
-	return s.url("/assets/" + a.hash + "/" + a.name), nil
+	return pathWith(s.cfg.BasePath, "/assets/"+a.hash+"/"+a.name), nil
 }
 
 func (s *Server) asset(w http.ResponseWriter, r *request) error {

@@ -15,10 +15,12 @@ import (
 	"example.org/mta/operator/listing"
 )
 
-// functions are those of templates, for pages that a role sees.
-func (s *Server) functions(role Role) template.FuncMap {
+// functions are those of templates.
+func (s *Server) functions() template.FuncMap {
 	return template.FuncMap{
-		"url":     s.url,
+		"url": func(path string, query ...any) string {
+			return pathWith(s.templates.base, path, query...)
+		},
 		"link":    s.link,
 		"asset":   s.assetURL,
 		"count":   count,
@@ -38,11 +40,14 @@ func (s *Server) functions(role Role) template.FuncMap {
 		"state":   state,
 		"may": func(path string) (bool, error) {
 			r, err := s.action(path)
-			return err == nil && role >= r.role, err
+			return err == nil && s.templates.role >= r.role, err
 		},
-		"verb":      func(path string) string { return s.routeOf("POST", path).title },
-		"final":     func(path string) bool { return s.routeOf("POST", path).action.final },
-		"sees":      func(path string) bool { r := s.routeOf("GET", path); return r != nil && role >= r.role },
+		"verb":  func(path string) string { return s.routeOf("POST", path).title },
+		"final": func(path string) bool { return s.routeOf("POST", path).action.final },
+		"sees": func(path string) bool {
+			r := s.routeOf("GET", path)
+			return r != nil && s.templates.role >= r.role
+		},
 		"bounces":   func() string { return strings.Join(api.BounceTypes, ",") },
 		"ruling":    func() []input { return inputs(new(api.AddRule), "for") },
 		"spans":     func() []string { return suspensions },
@@ -59,9 +64,8 @@ func (s *Server) functions(role Role) template.FuncMap {
 	}
 }
 
-// url gives a path of the console with its prefix, and a query of names and values. Empty values are left
-// out.
-func (s *Server) url(path string, query ...any) string {
+// pathWith gives a path of the console with its base, and a query of names and values. Empty values are left out.
+func pathWith(base, path string, query ...any) string {
 	v := url.Values{}
 	for i := 0; i+1 < len(query); i += 2 {
 		if value := fmt.Sprint(query[i+1]); value != "" {
@@ -69,14 +73,14 @@ func (s *Server) url(path string, query ...any) string {
 		}
 	}
 	if len(v) == 0 {
-		return s.cfg.BasePath + path
+		return base + path
 	}
-	return s.cfg.BasePath + path + "?" + v.Encode()
+	return base + path + "?" + v.Encode()
 }
 
-// link gives a link with a text of any length to a path of the console.
+// link gives a link with a text of any length to a path of the console, in a template.
 func (s *Server) link(path, text string, query ...any) template.HTML {
-	return template.HTML(`<a href="` + template.HTMLEscapeString(s.url(path, query...)) + `">` +
+	return template.HTML(`<a href="` + template.HTMLEscapeString(pathWith(s.templates.base, path, query...)) + `">` +
 		string(cut(60, text)) + `</a>`)
 }
 

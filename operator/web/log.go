@@ -123,7 +123,7 @@ func (s *Server) followLog(w http.ResponseWriter, r *request) error {
 			if err != nil {
 				return nil // it is damaged, and hides no others
 			}
-			html, err := s.render(r.role(), "log.html", "record", rec)
+			html, err := s.render(r, "log.html", "record", rec)
 			if err != nil {
 				return err
 			}

@@ -38,7 +38,7 @@ type ticket struct {
 func (s *Server) Ticket(who Identity) string {
 	text := rand.Text()
 	s.tickets.add(text, who)
-	return s.url("/login", "ticket", text)
+	return pathWith(s.cfg.BasePath, "/login", "ticket", text)
 }
 
 func (t *tickets) add(text string, who Identity) {
@@ -165,7 +165,7 @@ func (s *Server) useTicket(w http.ResponseWriter, r *request, text string) error
 		return err
 	}
 	s.logIn(w, r, who)
-	http.Redirect(w, r.http, s.url("/"), http.StatusSeeOther)
+	http.Redirect(w, r.http, r.url("/"), http.StatusSeeOther)
 	return nil
 }
 
@@ -226,15 +226,15 @@ func (s *Server) auditWrong(r *request, user string, why error) error {
 func (s *Server) next(r *request) string {
 	to := local(r.get("next"))
 	if u, err := url.Parse(to); to == "" || err != nil || u.Path == "/login" || u.Path == "/logout" {
-		return s.url("/")
+		return r.url("/")
 	}
-	return s.cfg.BasePath + to
+	return r.base + to
 }
 
 func (s *Server) logout(w http.ResponseWriter, r *request) error {
 	s.sessions.end(r.session.id)
 	s.setCookie(w, r, "", -1)
-	http.Redirect(w, r.http, s.url("/login"), http.StatusSeeOther)
+	http.Redirect(w, r.http, r.url("/login"), http.StatusSeeOther)
 	return nil
 }
 

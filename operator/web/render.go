@@ -15,6 +15,7 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -25,36 +26,46 @@ import (
 //go:embed templates
 var templateFiles embed.FS
 
-// parse reads the templates of all pages, for each role.
+// templates are those of all pages. One is filled at a time, since their functions read who gets it: a set for each
+// role took 12 MB.
+type templates struct {
+	mu    sync.Mutex // guards what follows
+	files map[string]*template.Template
+	role  Role
+	base  string // of URLs
+}
+
+// parse reads the templates of all pages.
 func (s *Server) parse() error {
 	names, err := fs.Glob(templateFiles, "templates/*.html")
 	if err != nil {
 		return err
 	}
-	for role := Anyone; role <= Admin; role++ {
-		base, err := template.New("").Funcs(s.functions(role)).ParseFS(templateFiles, "templates/layout.html",
-			"templates/parts.html")
+	base, err := template.New("").Funcs(s.functions()).ParseFS(templateFiles, "templates/layout.html",
+		"templates/parts.html")
+	if err != nil {
+		return err
+	}
+	s.templates.files = make(map[string]*template.Template, len(names))
+	for _, name := range names {
+		own, err := template.Must(base.Clone()).ParseFS(templateFiles, name)
 		if err != nil {
 			return err
 		}
-		s.pages[role] = make(map[string]*template.Template, len(names))
-		for _, name := range names {
-			own, err := template.Must(base.Clone()).ParseFS(templateFiles, name)
-			if err != nil {
-				return err
-			}
-			s.pages[role][strings.TrimPrefix(name, "templates/")] = own
-		}
+		s.templates.files[strings.TrimPrefix(name, "templates/")] = own
 	}
 	return nil
 }
 
 // render fills a part of a page's template.
-func (s *Server) render(role Role, file, part string, data any) ([]byte, error) {
-	t := s.pages[role][file]
+func (s *Server) render(r *request, file, part string, data any) ([]byte, error) {
+	s.templates.mu.Lock()
+	defer s.templates.mu.Unlock()
+	t := s.templates.files[file]
 	if t == nil {
 		return nil, fmt.Errorf("there is no template %s", file)
 	}
+	s.templates.role, s.templates.base = r.role(), r.base
 	var b bytes.Buffer
 	if err := t.ExecuteTemplate(&b, part, data); err != nil {
 		return nil, &api.Error{Status: http.StatusInternalServerError,
@@ -65,7 +76,7 @@ func (s *Server) render(role Role, file, part string, data any) ([]byte, error) 
 
 // showPage answers with a page, or with the part of it that is refreshed.
 func (s *Server) showPage(w http.ResponseWriter, r *request) error {
-	key := strconv.Itoa(int(r.role())) + r.http.URL.Path + "?" + r.values.Encode()
+	key := strconv.Itoa(int(r.role())) + r.base + r.http.URL.Path + "?" + r.values.Encode()
 	v, err := s.views.get(r.ctx, key, func(ctx context.Context) (*view, error) { return s.makeView(ctx, r) })
 	var gone error
 	switch {
@@ -88,7 +99,7 @@ func (s *Server) showPage(w http.ResponseWriter, r *request) error {
 
 // part puts the time below what is refreshed, and above it a banner when the relay is gone.
 func (s *Server) part(r *request, v *view, gone error) (body, error) {
-	html, err := s.render(r.role(), r.route.page.template, "part", struct {
+	html, err := s.render(r, r.route.page.template, "part", struct {
 		Live template.HTML
 		Made time.Time
 		Gone error
@@ -112,12 +123,12 @@ func (s *Server) makeView(ctx context.Context, by *request) (_ *view, err error)
 		return nil, err
 	}
 	v := &view{made: s.cfg.Now()}
-	if v.top, err = s.render(r.role(), p.template, "top", data); err != nil {
+	if v.top, err = s.render(&r, p.template, "top", data); err != nil {
 		return nil, err
 	}
-	v.live, err = s.render(r.role(), p.template, "live", data)
+	v.live, err = s.render(&r, p.template, "live", data)
 	if r.notice != "" && err == nil {
-		notice, err := s.render(r.role(), p.template, "notice", r.notice)
+		notice, err := s.render(&r, p.template, "notice", r.notice)
 		if err != nil {
 			return nil, err
 		}
@@ -178,8 +189,10 @@ type frame struct {
 	LogsOut   bool
 	ReadOnly  bool
 	Menu      []menuItem
-	Self      string // URL of the page
-	Every     int    // seconds between two refreshes, 0: never
+	Nodes     []menuItem // of the cluster; nil: there is none
+	Node      int        // another one, whose page this is
+	Self      string     // URL of the page
+	Every     int        // seconds between two refreshes, 0: never
 	Top, Part template.HTML
 }
 
@@ -190,7 +203,7 @@ type menuItem struct {
 
 // show writes a page that has no top: a part of a template.
 func (s *Server) show(w http.ResponseWriter, r *request, code int, file, part string, data any) error {
-	html, err := s.render(r.role(), file, part, data)
+	html, err := s.render(r, file, part, data)
 	if err != nil {
 		return err
 	}
@@ -199,18 +212,18 @@ func (s *Server) show(w http.ResponseWriter, r *request, code int, file, part st
 
 // layout answers with a whole page around its parts.
 func (s *Server) layout(w http.ResponseWriter, r *request, code int, top, part []byte) error {
-	f := frame{Title: r.route.title, Role: r.role(), ReadOnly: s.cfg.ReadOnly, Top: template.HTML(top),
+	f := frame{Title: r.route.title, Node: r.node, Role: r.role(), ReadOnly: s.cfg.ReadOnly, Top: template.HTML(top),
 		Part: template.HTML(part)}
-	f.Self = s.cfg.BasePath + r.http.URL.RequestURI()
+	f.Self = r.base + r.http.URL.RequestURI()
 	if r.session != nil {
 		f.LoggedIn, f.LogsOut, f.User = true, r.session.id != "", r.session.identity.User
-		f.Menu = s.menu(r)
+		f.Menu, f.Nodes = s.menu(r), s.nodes(r)
 	}
 	if p := r.route.page; p != nil && p.every > 0 && (code == http.StatusOK || code == http.StatusServiceUnavailable) {
 		f.Every = int(p.every / time.Second)
 	}
 	f.Title = cmp.Or(f.Title, http.StatusText(code))
-	html, err := s.render(r.role(), "layout.html", "layout", f)
+	html, err := s.render(r, "layout.html", "layout", f)
 	if err != nil {
 		return err
 	}
@@ -222,7 +235,7 @@ func (s *Server) menu(r *request) (items []menuItem) {
 		rt := &s.routes[i]
 		if rt.menu && r.role() >= rt.role {
 			here := rt.path == r.route.path || rt.path != "/" && strings.HasPrefix(r.route.path, rt.path+"/")
-			items = append(items, menuItem{s.url(rt.path), rt.title, here})
+			items = append(items, menuItem{r.url(rt.path), rt.title, here})
 		}
 	}
 	return items
@@ -237,7 +250,7 @@ func (s *Server) fail(w http.ResponseWriter, r *request, err error) {
 	if code == http.StatusInternalServerError {
 		s.cfg.Log.Error("a page of the console has failed", "path", r.http.URL.Path, "error", err)
 	}
-	part, failed := s.render(r.role(), "error.html", "live", struct {
+	part, failed := s.render(r, "error.html", "live", struct {
 		Status        int
 		Message, Hint string
 		Gone          bool

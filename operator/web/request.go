@@ -22,6 +22,8 @@ type request struct {
 	http  *http.Request
 
 	route   *route
+	node    int      // of the cluster, that is asked; 0: this relay
+	base    string   // of the URLs of its pages
 	session *session // nil: nobody has logged in
 	most    Role     // that anybody has here
 	client  netip.Addr
@@ -29,6 +31,9 @@ type request struct {
 	values  url.Values // of the query, or of an action's form
 	notice  string     // stands above the page
 }
+
+// url gives a path of the console at the node that is asked; see pathWith.
+func (r *request) url(path string, query ...any) string { return pathWith(r.base, path, query...) }
 
 // get gives a parameter, "" when it is missing.
 func (r *request) get(name string) string { return r.values.Get(name) }

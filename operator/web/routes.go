@@ -280,16 +280,16 @@ func (s *Server) search(w http.ResponseWriter, r *request) error {
 
 func (s *Server) found(r *request, q string) string {
 	if id, err := envelope.ParseID(q); err == nil {
-		return s.url("/messages/" + id.String())
+		return r.url("/messages/" + id.String())
 	}
 	if _, err := netip.ParseAddr(strings.Trim(q, "[]")); err == nil {
-		return s.url("/hosts", "name", strings.Trim(q, "[]"))
+		return r.url("/hosts", "name", strings.Trim(q, "[]"))
 	}
 	if strings.Contains(q, "@") {
-		return s.url("/queue", "recipient", q, "order", string(api.NewestFirst))
+		return r.url("/queue", "recipient", q, "order", string(api.NewestFirst))
 	}
 	if l, err := sites.ask(r, siteSearch{Find: q}); err == nil && len(l.Sites) == 0 && strings.Contains(q, ".") {
-		return s.url("/queue", "domain", q) // no mail for it has found its site yet
+		return r.url("/queue", "domain", q) // no mail for it has found its site yet
 	}
-	return s.url("/sites", "q", q)
+	return r.url("/sites", "q", q)
 }

@@ -6,7 +6,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"html/template"
 	"log/slog"
 	"net"
 	"net/http"
@@ -57,16 +56,16 @@ type Access struct {
 
 // Server is the console.
 type Server struct {
-	cfg      Config
-	access   atomic.Pointer[Access] // in place of cfg's
-	http     http.Server
-	mux      *http.ServeMux
-	routes   []route
-	pages    [Admin + 1]map[string]*template.Template // by role and name of the file
-	views    views
-	sessions sessions
-	tickets  tickets
-	logins   atOnce[netip.Prefix]
+	cfg       Config
+	access    atomic.Pointer[Access] // in place of cfg's
+	http      http.Server
+	mux       *http.ServeMux
+	routes    []route
+	templates templates
+	views     views
+	sessions  sessions
+	tickets   tickets
+	logins    atOnce[netip.Prefix]
 	// The refusals that are on record: of links, of users whom a proxy has logged in and who have no role, of
 	// passwords.
 	guesses, strangers, wrong onceASecond
@@ -111,6 +110,9 @@ func newServer(cfg Config, table []route) (*Server, error) {
 			pattern = "/{$}"
 		}
 		s.mux.Handle(r.method+" "+pattern, s.serve(r))
+	}
+	for _, pattern := range []string{"GET /node/{node}", "GET /node/{node}/", "POST /node/{node}/"} {
+		s.mux.HandleFunc(pattern, s.atNode)
 	}
 	s.mux.HandleFunc("GET /", func(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, s.newRequest(r, nil), noPage(r))
@@ -254,6 +256,10 @@ func (s *Server) newRequest(r *http.Request, rt *route) *request {
 	}
 	req := &request{ctx: r.Context(), relay: s.cfg.Relay, now: s.cfg.Now(), http: r, route: rt,
 		values: url.Values{}, most: Admin}
+	req.node, _ = r.Context().Value(nodeKey{}).(int)
+	if req.base = s.cfg.BasePath; req.node != 0 {
+		req.base += nodePath(req.node)
+	}
 	if s.cfg.ReadOnly {
 		req.most = Viewer
 	}
@@ -310,12 +316,12 @@ func (s *Server) keepOut(w http.ResponseWriter, r *request) {
 			Hint:    "ask an administrator of the relay for the role"})
 		return
 	}
-	login := s.url("/login")
+	login := r.url("/login")
 	if r.http.Method == http.MethodGet && r.http.URL.RequestURI() != "/" {
-		login = s.url("/login", "next", r.http.URL.RequestURI())
+		login = r.url("/login", "next", r.http.URL.RequestURI())
 	}
 	if r.http.Header.Get("HX-Request") != "" { // the part of a page: the whole has to go
-		w.Header().Set("HX-Redirect", s.url("/login"))
+		w.Header().Set("HX-Redirect", r.url("/login"))
 		w.WriteHeader(http.StatusUnauthorized)
 		return
 	}
@@ -357,7 +363,7 @@ func (s *Server) named(r *request) context.Context {
 	if r.session != nil {
 		a.User = r.session.identity.User
 	}
-	return api.WithRole(api.WithActor(r.http.Context(), a), r.role())
+	return api.AtNode(api.WithRole(api.WithActor(r.http.Context(), a), r.role()), r.node)
 }
 
 func (s *Server) answer(w http.ResponseWriter, r *request) error {

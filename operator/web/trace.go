@@ -60,7 +60,7 @@ func (s *Server) followTrace(w http.ResponseWriter, r *request) error {
 	return s.stream(w, r, func(ctx context.Context, send func([]byte) error) error {
 		return r.relay.Trace(ctx, q, nil, func(l api.TraceLine) error {
 			l.Text = strings.TrimRight(l.Text, "\r\n")
-			html, err := s.render(r.role(), "trace.html", "line", l)
+			html, err := s.render(r, "trace.html", "line", l)
 			if err != nil {
 				return err
 			}
