@@ -115,7 +115,7 @@ func (r *mailOut) openRules(cfg *config.Config, _ *undoer) (err error) {
 		return err
 	}
 	if r.cluster != nil {
-		r.uses = wiring.NewUses(r.cluster, r.now)
+		r.uses = wiring.NewUses(r.cluster.Node, r.now)
 		r.rules.Paces = r.uses
 		r.rules.Note, r.rules.Where = r.known.Of("rule"), fmt.Sprintf(" at node %d", r.cluster.Status().Number)
 		if err := r.known.Add("rule", rules.Shared{Rules: r.rules}, r.rules.Lost); err != nil {

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"example.org/mta/cluster/membership"
+	"example.org/mta/cluster/node"
 	"example.org/mta/cluster/share"
 	"example.org/mta/cluster/usage"
 	"example.org/mta/internal/gcra"
@@ -16,19 +16,17 @@ import (
 	"example.org/mta/submission/intake"
 )
 
-// Uses has this relay's parts of a cluster's limits in the terms of dispatch and submission.
+// Uses has this relay's parts of a cluster's limits in the terms of dispatch and submission. Nil is that of a relay
+// without a cluster.
 type Uses struct {
 	in    *usage.Uses
 	count func() // notes what is in the queue
 }
 
-// NewUses makes the uses of a relay, nil without a cluster.
-func NewUses(m *membership.Membership, now func() time.Time) *Uses {
-	if m == nil {
-		return nil
-	}
+// NewUses makes the uses of a relay with a node, which is nil while the relay takes no part.
+func NewUses(at func() *node.Node, now func() time.Time) *Uses {
 	return &Uses{count: func() {}, in: usage.New(func() usage.Node {
-		if n := m.Node(); n != nil {
+		if n := at(); n != nil {
 			return n
 		}
 		return nil
