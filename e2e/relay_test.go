@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,7 +26,7 @@ type relay struct {
 	web        string   // where it takes mail by HTTP, if it does
 	inbound    string   // where it takes reports, if it does
 	env        []string // NAME=value, besides this process's environment
-	program    string
+	program    string   // of another version; "": the one under test
 	*process
 }
 
@@ -38,7 +39,7 @@ func newRelay(t *testing.T, dns, port, extra string) *relay {
 	t.Helper()
 	dir := scratch(t)
 	addr := "127.0.0.1:" + commonPort(t, "127.0.0.1")
-	r := &relay{addr: addr, dir: dir, config: dir + "/mta.conf", nameServer: dns, program: binary}
+	r := &relay{addr: addr, dir: dir, config: dir + "/mta.conf", nameServer: dns}
 	writeFile(t, r.config, fmt.Sprintf(`hostname = "relay.example"
 data_dir = "%[1]s/data"
 
@@ -102,7 +103,7 @@ func (r *relay) start(t *testing.T) {
 
 // command is what runs the relay, in its environment.
 func (r *relay) command() []string {
-	return slices.Concat([]string{"env"}, r.env, []string{r.program, "serve", "--config", r.config})
+	return slices.Concat([]string{"env"}, r.env, []string{cmp.Or(r.program, binary), "serve", "--config", r.config})
 }
 
 // as runs the binary under another name, as a system has it that makes sendmail a link to mta.
