@@ -393,6 +393,12 @@ func TestARelayAdoptsUnderTheNumberOfTheDeadNode(t *testing.T) {
 	}
 	two.start(t)
 	left = dies(two, "2")
+	eventually(t, patience, func() error { // nodes read who is there every 5 s
+		if s := one.cluster(); len(s.Members) != 2 || s.Members[1].Incarnation != 2 || s.Members[1].Forgotten {
+			return fmt.Errorf("node 1 does not know the new node 2: %+v", s)
+		}
+		return nil
+	})
 	t.Log(one.mta(t, "cluster", "adopt", left, "--dead"))
 	if n := queued(one, two); n[0]+n[1] != 2*each || n[1] < each/4 {
 		t.Errorf("%v are queued of %d", n, 2*each)

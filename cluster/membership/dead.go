@@ -15,6 +15,11 @@ type Dead struct {
 	incarnation uint64
 }
 
+// Is reports whether a member's row is that of the dead node, and not of a relay that has its number since.
+func (d Dead) Is(row postgres.Member) bool {
+	return row.Number == d.Number && row.Incarnation == d.incarnation
+}
+
 // Dead returns whose data directory one is by the file that package node keeps there. It is a Refusal while that node
 // answers, unless its machine is known to be off; for a copy that is older than the directory that it has used last;
 // for the directory of another cluster; and while members have other versions. After the node was forgotten, off takes

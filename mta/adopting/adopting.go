@@ -45,7 +45,7 @@ type Cluster interface {
 	// Gone reports whether a node is no member any more.
 	Gone(node uint16) bool
 	// Mover makes what moves the mail of a dead node, of whose directory cfg is.
-	Mover(node uint16, cfg *config.Config, mail moving.Mail) (*moving.Mover, error)
+	Mover(d membership.Dead, cfg *config.Config, mail moving.Mail) (*moving.Mover, error)
 }
 
 // Config is an Adopter's.

@@ -82,14 +82,14 @@ func (h *house) Fence(context.Context, membership.Dead, bool) error {
 	return h.step("fence")
 }
 
-func (h *house) Mover(node uint16, cfg *config.Config, mail moving.Mail) (*moving.Mover, error) {
+func (h *house) Mover(d membership.Dead, cfg *config.Config, mail moving.Mail) (*moving.Mover, error) {
 	c := moving.Config{Node: 2, Name: "two", Path: h.dir + "/moving", Mail: taker{h: h}, May: func() bool { return true },
 		Refuses: func() string { return "" }, Now: time.Now, Log: slog.New(slog.DiscardHandler)}
 	own, err := moving.Open(c)
 	if err != nil {
 		return nil, err
 	}
-	c.Node, c.Name, c.Path, c.Mail, c.Drains = node, cfg.NodeID, cfg.Cluster.Path+"-moving", mail, func() bool { return true }
+	c.Node, c.Name, c.Path, c.Mail, c.Drains = d.Number, cfg.NodeID, cfg.Cluster.Path+"-moving", mail, func() bool { return true }
 	c.Nodes = func() []moving.Node { return []moving.Node{{Number: 1, Forgotten: true}, {Number: 2}} }
 	c.Open = func(ctx context.Context, _ uint16, _ link.Purpose) (net.Conn, error) {
 		here, there := net.Pipe()

@@ -144,7 +144,7 @@ func (a *Adopter) open(d *directory) (x *adoption, err error) {
 		Repeats:  intake.NewRepeats(secret, messages.KeyStore{Queue: x.queue}), Receptions: accountant,
 		Version: a.cfg.Version,
 	}}, a.cfg.Now)
-	x.mover, err = a.cfg.Cluster.Mover(d.node.Number, d.cfg, x.mail)
+	x.mover, err = a.cfg.Cluster.Mover(d.node, d.cfg, x.mail)
 	return x, err
 }
 

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"example.org/mta/cluster/link"
+	"example.org/mta/cluster/membership"
 	"example.org/mta/cluster/moving"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/mta/config"
@@ -198,14 +199,14 @@ type slow struct {
 func (s *slow) Takes() bool        { return !s.apart.Load() }
 func (s *slow) Gone(n uint16) bool { return n != 2 }
 
-func (s *slow) Mover(node uint16, cfg *config.Config, mail moving.Mail) (*moving.Mover, error) {
+func (s *slow) Mover(d membership.Dead, cfg *config.Config, mail moving.Mail) (*moving.Mover, error) {
 	c := moving.Config{Node: 2, Name: "two", Path: s.dir + "/moving", Mail: slowTaker{taker{h: s.house}}, May: s.Takes,
 		Refuses: func() string { return "" }, Now: time.Now, Log: slog.New(slog.DiscardHandler)}
 	own, err := moving.Open(c)
 	if err != nil {
 		return nil, err
 	}
-	c.Node, c.Name, c.Path, c.Mail, c.Drains = node, cfg.NodeID, cfg.Cluster.Path+"-moving", mail, func() bool { return true }
+	c.Node, c.Name, c.Path, c.Mail, c.Drains = d.Number, cfg.NodeID, cfg.Cluster.Path+"-moving", mail, func() bool { return true }
 	c.Nodes = func() []moving.Node { return []moving.Node{{Number: 1, Forgotten: true}, {Number: 2}} }
 	c.Open = func(ctx context.Context, _ uint16, _ link.Purpose) (net.Conn, error) {
 		if time.Now().Before(s.from) {

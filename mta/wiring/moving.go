@@ -23,12 +23,8 @@ func Mover(
 	if m == nil {
 		return nil, moving.Nothing(path)
 	}
-	c := moves(m, mail, now, log)
+	c := moves(m, mail, func(row postgres.Member) bool { return m.Own(row.Number) }, now, log)
 	c.Node, c.Name, c.Path, c.Refuses, c.Drains = m.Status().Number, cfg.NodeID, path, refuses, drains
-	all := c.Nodes
-	c.Nodes = func() []moving.Node {
-		return slices.DeleteFunc(all(), func(n moving.Node) bool { return m.Own(n.Number) })
-	}
 	mover, err := moving.Open(c)
 	if err == nil {
 		m.OnTalk(moving.Purpose, mover.Serve)
@@ -36,13 +32,18 @@ func Mover(
 	return mover, err
 }
 
-func moves(m *membership.Membership, mail moving.Mail, now func() time.Time, log *slog.Logger) moving.Config {
+// moves is what all movers have. The mail is that of a member whose row is the own one.
+func moves(
+	m *membership.Membership, mail moving.Mail, own func(postgres.Member) bool, now func() time.Time, log *slog.Logger,
+) moving.Config {
 	return moving.Config{
 		Mail: mail, May: func() bool { return m.Node() != nil }, Open: m.Talk, Now: now, Log: log,
 		Nodes: func() (all []moving.Node) {
 			for _, row := range m.Status().Members {
-				all = append(all, moving.Node{Number: row.Number, Forgotten: row.Forgotten,
-					Away: m.Away(row.Number)})
+				if !own(row) {
+					all = append(all, moving.Node{Number: row.Number, Forgotten: row.Forgotten,
+						Away: m.Away(row.Number)})
+				}
 			}
 			return all
 		},
@@ -70,11 +71,11 @@ func (d Adopting) Gone(node uint16) bool {
 	})
 }
 
-// Mover makes what moves the mail of a dead node to all members, also to one that has its number now. cfg is of its
-// data directory.
-func (d Adopting) Mover(node uint16, cfg *config.Config, mail moving.Mail) (*moving.Mover, error) {
-	c := moves(d.Membership, mail, d.Now, d.Log)
-	c.Node = node
+// Mover makes what moves the mail of a dead node to all other members, also to one that has its number now. cfg is of
+// its data directory.
+func (d Adopting) Mover(dead membership.Dead, cfg *config.Config, mail moving.Mail) (*moving.Mover, error) {
+	c := moves(d.Membership, mail, dead.Is, d.Now, d.Log)
+	c.Node = dead.Number
 	c.Name, c.Path, c.Drains = cfg.NodeID, cfg.Cluster.Path+"-moving", func() bool { return true }
 	c.Open = func(ctx context.Context, node uint16, purpose link.Purpose) (net.Conn, error) {
 		if !d.Membership.Own(node) {
