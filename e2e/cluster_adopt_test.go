@@ -35,107 +35,47 @@ func TestAClusterAdoptsMail(t *testing.T) {
 	var later, mute atomic.Bool // the one host refuses for now, and the other takes mail without an answer
 	later.Store(true)
 	mute.Store(true)
-	for at, hook := range map[string]func(sink.Command) sink.Answer{
-		address: func(c sink.Command) (a sink.Answer) {
-			if c.Phase == sink.Rcpt && later.Load() {
-				a.Reply = "451 4.7.1 later"
-			}
-			return a
-		},
-		silent: func(c sink.Command) (a sink.Answer) {
-			a.Mute = c.Phase == sink.Kept && mute.Load()
-			if c.Phase == sink.Rcpt && !mute.Load() && later.Load() { // what is in delivery at later kills can come twice
-				a.Reply = "451 4.7.1 later"
-			}
-			return a
-		},
-	} {
-		host := sink.New(sink.Config{Recorder: taken, Hook: hook})
-		l, err := net.Listen("tcp", net.JoinHostPort(at, port))
-		if err != nil {
-			t.Fatal(err)
+	mailHost(t, net.JoinHostPort(address, port), sink.Config{Recorder: taken, Hook: notYet(&later)})
+	mailHost(t, net.JoinHostPort(silent, port), sink.Config{Recorder: taken, Hook: func(c sink.Command) (a sink.Answer) {
+		if a.Mute = c.Phase == sink.Kept && mute.Load(); !mute.Load() { // what is in delivery at later kills can come twice
+			return notYet(&later)(c)
 		}
-		go host.Serve(l)
-		t.Cleanup(host.Close)
+		return a
+	}})
+	zone := mxRecords("flight", silent)
+	for _, k := range states {
+		zone += mxRecords(k, address)
 	}
-	zone := ""
-	kinds := []string{"tried", "held", "waiting", "scheduled"}
-	for _, k := range append(kinds, "flight") {
-		at := address
-		if k == "flight" {
-			at = silent
-		}
-		zone += fmt.Sprintf("%[1]s.example. 60 IN MX 10 mx.%[1]s.example.\nmx.%[1]s.example. 60 IN A %[2]s\n", k, at)
-	}
-	names := sink.NewDNS(sink.MustZone(zone))
-	dns, err := names.Listen("127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { names.Close() })
 	hook := &eventHook{addr: freeAddress(t), account: newEventAccount()} // it is away until the death
-	relays := members(t, []*database{primary, standby}, dns.String(), port, `
+	relays := members(t, []*database{primary, standby}, serveNames(t, sink.MustZone(zone)), port, `
 tenant "acme" {}
 keys { file = "KEYS" }
 api "web" { address = ["WEB"] }
 stream "app" { to = "http://`+hook.addr+`/" }
 `, 3)
 	for _, r := range relays {
-		text := strings.NewReplacer(`retry_interval     = "1s"`, `retry_interval     = "3h"`, `max_retry_interval = "2s"`,
-			`max_retry_interval = "4h"`).Replace(readFile(t, r.config))
-		writeFile(t, r.config, text)
+		r.onlyOnce(t)
 		r.stop(patience)
 		r.start(t)
 	}
 	one, two, three := relays[0], relays[1], relays[2]
 	dir := one.dir + "/data"
-	out, err := mta(one.env, "--config", one.config, "key", "add", "--tenant", "acme", "--name", "shop")
-	if err != nil {
-		t.Fatal(out, err)
-	}
-	key, _, _ := strings.Cut(out, "\n")
+	key := one.newKey(t)
 	one.mta(t, "pause", "domain", "waiting.example")
 
 	const keyed = 20 // of each kind
-	letter := func(kind string, i int) (string, []string, string) {
-		head := ""
-		if kind == "scheduled" {
-			head = "X-Hold-For: 7200\r\n"
-		}
-		if i < keyed {
-			head += fmt.Sprintf("X-MTA-Idempotency-Key: %s-%d\r\n", kind, i)
-		}
-		return "ann@client.example", []string{fmt.Sprintf("a%d@%s.example", i, kind)}, fmt.Sprintf(
-			"%sFrom: ann@client.example\r\nX-MTA-Tenant: acme\r\nX-Mta-Test-Id: %[2]s-%[3]d\r\n\r\nhello\r\n", head, kind, i)
-	}
 	submit := func(r *relay, kinds []string, n int) {
 		t.Helper()
-		s, err := dialSession(r.addr)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer s.close()
-		for i := range n {
-			for _, k := range kinds {
-				if _, err := s.send(letter(k, i)); err != nil {
-					t.Fatal(err)
-				}
+		r.submit(t, n*len(kinds), func(n int) (string, []string, string) {
+			kind, i, fields := kinds[n%len(kinds)], n/len(kinds), ""
+			if i < keyed {
+				fields = fmt.Sprintf("X-MTA-Idempotency-Key: %s-%d\r\n", kind, i)
 			}
-		}
+			return inState(kind, i, fields)
+		})
 	}
-	submit(one, kinds, each)
-	eventually(t, patience, func() error {
-		n := 0
-		for to, s := range one.standings(t) {
-			if s.attempts == 1 && (strings.HasSuffix(to, "@tried.example") || strings.HasSuffix(to, "@held.example")) {
-				n++
-			}
-		}
-		if n < 2*each {
-			return fmt.Errorf("%d recipients were tried, want %d", n, 2*each)
-		}
-		return nil
-	})
+	submit(one, states, each)
+	one.tried(t, 2*each, "tried", "held")
 	one.mta(t, "queue", "hold", "--domain", "held.example")
 	before := one.standings(t)
 	ids := make(map[string]string) // by recipient
@@ -166,7 +106,7 @@ stream "app" { to = "http://`+hook.addr+`/" }
 
 	// What is refused, and what would be done.
 	adopt := func(args ...string) (string, error) {
-		return mta([]string{"MTA_CONFIG=" + two.config}, append([]string{"cluster", "adopt"}, args...)...)
+		return two.try(append([]string{"cluster", "adopt"}, args...)...)
 	}
 	for want, args := range map[string][]string{
 		"s ago: stop it and wait for 20 s": {dir},
@@ -178,7 +118,7 @@ stream "app" { to = "http://`+hook.addr+`/" }
 			t.Errorf("mta cluster adopt %v prints %s, %v; want %q", args, out, err, want)
 		}
 	}
-	out, err = adopt(dir, "--dead", "--dry-run", "--json")
+	out, err := adopt(dir, "--dead", "--dry-run", "--json")
 	var d api.Adopted
 	if err == nil {
 		err = json.Unmarshal([]byte(out), &d)
@@ -245,19 +185,7 @@ stream "app" { to = "http://`+hook.addr+`/" }
 	refusedToStart(one.config, "was adopted by node 2")
 
 	// What came is as it was.
-	after := two.standings(t)
-	for to, s := range three.standings(t) {
-		if _, twice := after[to]; twice {
-			t.Errorf("%s is queued twice", to)
-		}
-		after[to] = s
-	}
-	for to, s := range before {
-		if is := after[to]; !is.is(s) {
-			t.Errorf("%s is %+v, was %+v", to, is, s)
-			break
-		}
-	}
+	allAsBefore(t, before, two, three)
 	// By its old id a message is found anywhere, and a repeated submission is known anywhere.
 	for _, r := range []*relay{two, three} {
 		for _, to := range []string{"a0@tried.example", "a1@scheduled.example", "a2@held.example"} {
@@ -275,7 +203,7 @@ stream "app" { to = "http://`+hook.addr+`/" }
 				t.Errorf("message %s to %s: %s", ids[to], to, a.Status)
 			}
 		}
-		submit(r, kinds, keyed)
+		submit(r, states, keyed)
 	}
 	if out := two.mta(t, "actions"); !strings.Contains(out, "cluster adopt") {
 		t.Errorf("the audit log of node 2 has %s", out)
@@ -283,39 +211,19 @@ stream "app" { to = "http://`+hook.addr+`/" }
 
 	later.Store(false)
 	two.mta(t, "resume", "domain", "waiting.example")
-	for _, r := range []*relay{two, three} {
-		r.mta(t, "queue", "release", "--all")
-		r.mta(t, "queue", "retry", "--all", "--scheduled", "--now")
-	}
-	for _, r := range []*relay{two, three} {
-		r.drained(t, patience)
-	}
-	copies := make(map[string]int)
-	for _, d := range taken.Deliveries() {
-		copies[d.Recipient]++
-	}
-	lost, twice := 0, 0
-	for to := range before {
-		switch copies[to] {
-		case 0:
-			lost++
-		case 1:
-		default:
-			twice++
-		}
-	}
+	sendAll(t, two, three)
+	came := copies(taken)
+	cameOnce(t, before, came)
+	t.Logf("seed %d", seed)
 	again := -inFlight
 	for i := range inFlight {
-		n := copies[fmt.Sprintf("a%d@flight.example", i)]
+		n := came[fmt.Sprintf("a%d@flight.example", i)]
 		if again += n; n == 0 {
-			lost++
+			t.Error("a message that was in flight is lost")
 		}
 	}
 	if t.Logf("%d were in flight, and %d came again", doubtful, again); again > doubtful {
 		t.Error("more came again than were in flight")
-	}
-	if lost+twice > 0 {
-		t.Errorf("%d of %d are lost, and %d arrived twice (seed %d)", lost, len(before), twice, seed)
 	}
 	missing := 0
 	events, err := one.events()
@@ -344,13 +252,8 @@ func TestARelayAdoptsUnderTheNumberOfTheDeadNode(t *testing.T) {
 	primary, standby := newPair(t)
 	primary.schema(t)
 	port := commonPort(t, "127.0.0.1")
-	names := sink.NewDNS(sink.MustZone("a.example. 60 IN MX 10 mx.a.example.\nmx.a.example. 60 IN A 127.0.0.1\n")) // nobody listens
-	dns, err := names.Listen("127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { names.Close() })
-	relays := members(t, []*database{primary, standby}, dns.String(), port, "", 2)
+	dns := serveNames(t, sink.MustZone(mxRecords("a", "127.0.0.1"))) // nobody listens
+	relays := members(t, []*database{primary, standby}, dns, port, "", 2)
 	one, two := relays[0], relays[1]
 	queued := func(relays ...*relay) (n []int) {
 		t.Helper()
@@ -366,16 +269,7 @@ func TestARelayAdoptsUnderTheNumberOfTheDeadNode(t *testing.T) {
 	// dies ends a node with mail for good, and returns the directory that it has left. Its number has another relay then.
 	dies := func(r *relay, number string) (left string) {
 		t.Helper()
-		s, err := dialSession(r.addr)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer s.close()
-		for i := range each {
-			if _, err := s.send("ann@client.example", []string{fmt.Sprintf("to%d-%s@a.example", i, number)}, "Subject: x\r\n\r\nhello\r\n"); err != nil {
-				t.Fatal(err)
-			}
-		}
+		r.submit(t, each, func(i int) (string, []string, string) { return hello("", fmt.Sprintf("to%d-%s@a.example", i, number)) })
 		r.kill()
 		left = r.dir + "/left"
 		runClient(t, "", "mv", r.dir+"/data", left)

@@ -25,17 +25,9 @@ api "web" { address = "WEB" }
 `, 3)
 	ids := map[int][]string{}
 	for i, r := range relays {
-		s, err := dialSession(r.addr)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for n := range 2 + i {
-			content := fmt.Sprintf("From: ann@client.example\r\nX-MTA-Tenant: acme\r\nX-Mta-Test-Id: %d-%d\r\n\r\nhello\r\n", i, n)
-			if _, err := s.send("ann@client.example", []string{fmt.Sprintf("a%d@all.example", n)}, content); err != nil {
-				t.Fatal(err)
-			}
-		}
-		s.close()
+		r.submit(t, 2+i, func(n int) (string, []string, string) {
+			return hello(fmt.Sprintf("X-MTA-Tenant: acme\r\nX-Mta-Test-Id: %d-%d\r\n", i, n), fmt.Sprintf("a%d@all.example", n))
+		})
 		for line := range strings.Lines(r.mta(t, "queue", "list", "--json")) {
 			var m struct{ ID string }
 			if err := json.Unmarshal([]byte(line), &m); err != nil {
@@ -44,14 +36,7 @@ api "web" { address = "WEB" }
 			ids[i+1] = append(ids[i+1], m.ID)
 		}
 	}
-	for _, r := range relays { // nodes read who is there every 5 s
-		eventually(t, patience, func() error {
-			if out := r.mta(t, "cluster", "status", "--json"); strings.Count(out, `"incarnation"`) != 3 {
-				return fmt.Errorf("not all nodes are known: %s", out)
-			}
-			return nil
-		})
-	}
+	meet(t, relays)
 	one := relays[0]
 	env := []string{"MTA_CONFIG=" + one.config}
 	does := func(args ...string) string { return one.mta(t, append(args, "--cluster")...) }
@@ -173,11 +158,7 @@ api "web" { address = "WEB" }
 	has("log", does("log", "--id", last), "   3  2", "Reception", "<a0@all.example>")
 
 	// Clients, who may ask any node about mail of all, also under the ids that it had before it moved.
-	out, err := mta(one.env, "--config", one.config, "key", "add", "--tenant", "acme", "--name", "shop")
-	key, _, _ := strings.Cut(out, "\n")
-	if err != nil {
-		t.Fatal(out, err)
-	}
+	key := one.newKey(t)
 	asks := func(status int, words string, node int, method, path, body string) string {
 		t.Helper()
 		q, err := http.NewRequest(method, "http://"+relays[node-1].web+"/v1"+path, strings.NewReader(body))

@@ -25,14 +25,8 @@ tenant "acme" {
   unsubscribe = "https://mail.acme.example/unsubscribe"
 }
 `)
-	host, err := net.Listen("tcp", net.JoinHostPort(address, port))
-	if err != nil {
-		t.Fatal(err)
-	}
 	record := sink.NewRecorder(sink.Contents, 0)
-	server := sink.New(sink.Config{Recorder: record})
-	go server.Serve(host)
-	t.Cleanup(server.Close)
+	mailHost(t, net.JoinHostPort(address, port), sink.Config{Recorder: record})
 	a, b, late := relays[0], relays[1], relays[2]
 	if !late.stop(patience) {
 		t.Error("it does not stop")
@@ -45,7 +39,7 @@ tenant "acme" {
 			return err
 		}
 		defer s.close()
-		_, err = s.send("ann@client.example", []string{rcpt}, "From: ann@client.example\r\n\r\nhello\r\n")
+		_, err = s.send(hello("", rcpt))
 		if words == "" && err == nil || words != "" && err != nil && strings.Contains(err.Error(), words) {
 			return nil
 		}
@@ -123,7 +117,7 @@ tenant "acme" {
 			return nil
 		})
 	}
-	out, err = mta([]string{"MTA_CONFIG=" + a.config}, "sites", "suspend", "mx.big.example", "--for", "1h")
+	out, err = a.try("sites", "suspend", "mx.big.example", "--for", "1h")
 	if want := "node 3 of the cluster: the change is not known there yet"; err != nil || !strings.Contains(out, want) {
 		t.Errorf("mta sites suspend prints %s, %v; want %q", out, err, want)
 	}
@@ -141,7 +135,7 @@ tenant "acme" {
 		})
 	}
 	// The third, which has stopped, is named.
-	out, err = mta([]string{"MTA_CONFIG=" + a.config}, "pause", "domain", "big.example", "--reason", "theirs")
+	out, err = a.try("pause", "domain", "big.example", "--reason", "theirs")
 	if want := "node 3 of the cluster: the change is not known there yet"; err != nil || !strings.Contains(out, want) {
 		t.Errorf("mta pause prints %s, %v; want %q", out, err, want)
 	}
@@ -172,7 +166,7 @@ tenant "acme" {
 	known("a removal", func() error { return mail(a, "kim@big.example", "") })
 	for _, r := range relays {
 		eventually(t, patience, func() error {
-			if out, err := mta([]string{"MTA_CONFIG=" + r.config}, "cluster", "status"); err != nil {
+			if out, err := r.try("cluster", "status"); err != nil {
 				return fmt.Errorf("mta cluster status prints %s, %w", out, err)
 			}
 			return nil

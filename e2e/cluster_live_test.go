@@ -44,24 +44,9 @@ func newCustomers(t *testing.T, relays []*relay, wait time.Duration) *customers 
 		unsure: make(map[string]bool), answers: make(map[string]string), later: make(map[int]int)}
 	c.http.Timeout = 20 * time.Second
 	t.Cleanup(c.http.CloseIdleConnections)
-	for _, r := range relays {
-		eventually(t, patience, func() error {
-			if s := r.cluster(); len(s.Members) != len(relays) || !s.Takes || s.Silent > 2 {
-				return fmt.Errorf("a relay's view of the cluster is %+v", s)
-			}
-			return nil
-		})
-	}
+	meet(t, relays)
 	c.key = relays[0].newKey(t)
 	return c
-}
-
-// cluster is a relay's view of its cluster; of a relay that does not answer it is empty.
-func (r *relay) cluster() (s api.Cluster) {
-	c := api.NewClient(r.dir + "/data/control.sock")
-	defer c.Close()
-	s, _ = api.OpCluster.Call(context.Background(), c, api.None{})
-	return s
 }
 
 // feed keeps a number of messages of one kind at a relay, or on their way from there.
@@ -282,7 +267,7 @@ func TestAClusterLives(t *testing.T) {
 	port := commonPort(t, address, young)
 	stages := []warmStage{{warmCaps{hourly, daily}, nil}, {warmCaps{2 * hourly, 2 * daily}, nil}}
 	relays := members(t, []*database{{port: portOf(first.address)}, {port: portOf(second.address)}},
-		nameServer(t, mxRecords("big", address)+mxRecords("warm", young)), port, fmt.Sprintf(`
+		serveNames(t, sink.MustZone(mxRecords("big", address)+mxRecords("warm", young))), port, fmt.Sprintf(`
 provider "big" {
   mx               = ["mx.big.example"]
   connection_limit = %d

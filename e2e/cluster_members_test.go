@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/mta/lab/sink"
+	"example.org/mta/operator/api"
 )
 
 // toll is a host that notes when mail begins, and how many connections it has.
@@ -174,6 +176,27 @@ cluster {
 	return relays
 }
 
+// cluster is a relay's view of its cluster; of a relay that does not answer it is empty.
+func (r *relay) cluster() (s api.Cluster) {
+	c := api.NewClient(r.dir + "/data/control.sock")
+	defer c.Close()
+	s, _ = api.OpCluster.Call(context.Background(), c, api.None{})
+	return s
+}
+
+// meet waits until relays know each other, and the database answers them.
+func meet(t *testing.T, relays []*relay) {
+	t.Helper()
+	for _, r := range relays {
+		eventually(t, patience, func() error { // nodes read who is there every 5 s
+			if s := r.cluster(); len(s.Members) != len(relays) || !s.Takes || s.Silent > 2 {
+				return fmt.Errorf("a relay's view of the cluster is %+v", s)
+			}
+			return nil
+		})
+	}
+}
+
 // bigExample are relays of one cluster, with a database that has a standby. For them big.example has one host, at an
 // address and the port that is returned.
 func bigExample(t *testing.T, address, config string, env ...string) (relays []*relay, primary, standby *database, port string) {
@@ -181,5 +204,5 @@ func bigExample(t *testing.T, address, config string, env ...string) (relays []*
 	primary, standby = newPair(t)
 	primary.schema(t)
 	port = commonPort(t, address)
-	return members(t, []*database{primary, standby}, nameServer(t, mxRecords("big", address)), port, config, 3, env...), primary, standby, port
+	return members(t, []*database{primary, standby}, serveNames(t, sink.MustZone(mxRecords("big", address))), port, config, 3, env...), primary, standby, port
 }

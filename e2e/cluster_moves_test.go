@@ -34,74 +34,28 @@ func TestAClusterMovesMail(t *testing.T) {
 	taken := sink.NewRecorder(sink.Deliveries, 0)
 	var later atomic.Bool // the host refuses for now
 	later.Store(true)
-	host := sink.New(sink.Config{Recorder: taken, Hook: func(c sink.Command) (a sink.Answer) {
-		if c.Phase == sink.Rcpt && later.Load() {
-			a.Reply = "451 4.7.1 later"
-		}
-		return a
-	}})
-	l, err := net.Listen("tcp", net.JoinHostPort(address, port))
-	if err != nil {
-		t.Fatal(err)
-	}
-	go host.Serve(l)
-	t.Cleanup(host.Close)
+	mailHost(t, net.JoinHostPort(address, port), sink.Config{Recorder: taken, Hook: notYet(&later)})
 	zone := ""
-	kinds := []string{"tried", "held", "waiting", "scheduled"}
-	for _, k := range kinds {
-		zone += fmt.Sprintf("%[1]s.example. 60 IN MX 10 mx.%[1]s.example.\nmx.%[1]s.example. 60 IN A %[2]s\n", k, address)
+	for _, k := range states {
+		zone += mxRecords(k, address)
 	}
-	names := sink.NewDNS(sink.MustZone(zone))
-	dns, err := names.Listen("127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { names.Close() })
-	relays := members(t, []*database{primary, standby}, dns.String(), port, "tenant \"acme\" {}\n", 3)
+	relays := members(t, []*database{primary, standby}, serveNames(t, sink.MustZone(zone)), port, "tenant \"acme\" {}\n", 3)
 	for _, r := range relays {
-		text := strings.NewReplacer(`retry_interval     = "1s"`, `retry_interval     = "3h"`, `max_retry_interval = "2s"`, `max_retry_interval = "4h"`).Replace(readFile(t, r.config))
-		writeFile(t, r.config, text)
+		r.onlyOnce(t)
 		r.mta(t, "config", "reload")
 	}
 	one, two, three := relays[0], relays[1], relays[2]
 	one.mta(t, "pause", "domain", "waiting.example")
 
-	s, err := dialSession(one.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.close()
-	for i := range each {
-		for _, k := range kinds {
-			head := ""
-			if k == "scheduled" {
-				head = "X-Hold-For: 7200\r\n"
-			}
-			content := fmt.Sprintf("%sFrom: ann@client.example\r\nX-MTA-Tenant: acme\r\nX-Mta-Test-Id: %s-%d\r\n\r\nhello\r\n", head, k, i)
-			if _, err := s.send("ann@client.example", []string{fmt.Sprintf("a%d@%s.example", i, k)}, content); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	eventually(t, patience, func() error {
-		n := 0
-		for to, s := range one.standings(t) {
-			if s.attempts == 1 && (strings.HasSuffix(to, "@tried.example") || strings.HasSuffix(to, "@held.example")) {
-				n++
-			}
-		}
-		if n < 2*each {
-			return fmt.Errorf("%d recipients were tried, want %d", n, 2*each)
-		}
-		return nil
-	})
+	one.submit(t, each*len(states), func(n int) (string, []string, string) { return inState(states[n%len(states)], n/len(states), "") })
+	one.tried(t, 2*each, "tried", "held")
 	one.mta(t, "queue", "hold", "--domain", "held.example")
 	before := one.standings(t)
 
 	// The first drain is ordered at another node, and then again and again, as processes are killed.
 	drains := func(r *relay) (m api.Moving) {
 		eventually(t, patience, func() error {
-			out, err := mta([]string{"MTA_CONFIG=" + r.config}, "cluster", "drain", "--json", "--no-wait", "1")
+			out, err := r.try("cluster", "drain", "--json", "--no-wait", "1")
 			var d api.DrainedNode
 			if err == nil {
 				err = json.Unmarshal([]byte(out), &d)
@@ -113,7 +67,7 @@ func TestAClusterMovesMail(t *testing.T) {
 		})
 		return m
 	}
-	out, err := mta([]string{"MTA_CONFIG=" + two.config}, "cluster", "drain", "--timeout", "1ms", "1")
+	out, err := two.try("cluster", "drain", "--timeout", "1ms", "1")
 	if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.ExitCode() != 3 || !strings.Contains(out, "not all moved within 1ms: ") {
 		t.Errorf("a drain that takes longer than it may prints %s, %v", out, err)
 	}
@@ -129,23 +83,10 @@ func TestAClusterMovesMail(t *testing.T) {
 	if m := drains(one); m.Waiting != 0 || m.Left != 0 {
 		t.Errorf("%+v", m)
 	}
-	after := two.standings(t)
-	for to, s := range three.standings(t) {
-		if _, twice := after[to]; twice {
-			t.Errorf("%s is queued twice", to)
-		}
-		after[to] = s
+	if n := allAsBefore(t, before, two, three); n != len(before) {
+		t.Errorf("%d recipients were queued, and %d are", len(before), n)
 	}
-	for to, s := range before {
-		if is := after[to]; !is.is(s) {
-			t.Errorf("%s is %+v, was %+v", to, is, s)
-			break
-		}
-	}
-	if len(after) != len(before) {
-		t.Errorf("%d recipients were queued, and %d are", len(before), len(after))
-	}
-	out, _ = mta([]string{"MTA_CONFIG=" + one.config}, "actions")
+	out, _ = one.try("actions")
 	if !strings.Contains(out, "cluster drain") || !strings.Contains(out, "at node 2") {
 		t.Errorf("the audit log of node 1 has %s", out)
 	}
@@ -160,7 +101,7 @@ func TestAClusterMovesMail(t *testing.T) {
 	one.start(t)
 	for _, r := range []*relay{two, three} {
 		began, had := time.Now(), len(r.standings(t))
-		if out, err := mta([]string{"MTA_CONFIG=" + r.config}, "cluster", "drain", "--reason", "upgrade"); err != nil || !strings.Contains(out, ", 0 left") {
+		if out, err := r.try("cluster", "drain", "--reason", "upgrade"); err != nil || !strings.Contains(out, ", 0 left") {
 			t.Errorf("mta cluster drain prints %s, %v", out, err)
 		}
 		t.Logf("%d messages in %.1f s", had, time.Since(began).Seconds())
@@ -174,30 +115,9 @@ func TestAClusterMovesMail(t *testing.T) {
 	}
 	later.Store(false)
 	one.mta(t, "resume", "domain", "waiting.example")
-	for _, r := range relays {
-		r.mta(t, "queue", "release", "--all")
-		r.mta(t, "queue", "retry", "--all", "--scheduled", "--now")
-	}
-	for _, r := range relays {
-		r.drained(t, patience)
-	}
-	copies := make(map[string]int)
-	for _, d := range taken.Deliveries() {
-		copies[d.Recipient]++
-	}
-	lost, twice := 0, 0
-	for to := range before {
-		switch copies[to] {
-		case 0:
-			lost++
-		case 1:
-		default:
-			twice++
-		}
-	}
-	if lost+twice > 0 {
-		t.Errorf("%d of %d are lost, and %d arrived twice (seed %d)", lost, len(before), twice, seed)
-	}
+	sendAll(t, relays...)
+	cameOnce(t, before, copies(taken))
+	t.Logf("seed %d", seed)
 }
 
 // empty returns why the queue of a relay is not empty.

@@ -21,14 +21,7 @@ func TestAClusterKnowsOutages(t *testing.T) {
 	a, b := relays[0], relays[1]
 	send := func(r *relay) {
 		t.Helper()
-		s, err := dialSession(r.addr)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer s.close()
-		if _, err := s.send("ann@client.example", []string{"joe@big.example"}, "From: ann@client.example\r\n\r\nhello\r\n"); err != nil {
-			t.Fatal(err)
-		}
+		r.submit(t, 1, func(int) (string, []string, string) { return hello("", "joe@big.example") })
 	}
 	attempts := regexp.MustCompile(`(?m)^mta_delivery_connect(?:s|_failures)_total ([1-9]\d*)$`)
 	tried := func(r *relay) bool {
@@ -41,7 +34,7 @@ func TestAClusterKnowsOutages(t *testing.T) {
 	}
 	hosts := func(r *relay, want string) func() error {
 		return func() error {
-			out, err := mta([]string{"MTA_CONFIG=" + r.config}, "hosts", "list", "mx.big.example")
+			out, err := r.try("hosts", "list", "mx.big.example")
 			if err == nil && !strings.Contains(out, want) {
 				err = fmt.Errorf("mta hosts list prints %s; want %q", out, want)
 			}
@@ -83,14 +76,8 @@ func TestAClusterKnowsOutages(t *testing.T) {
 		}
 	}
 
-	listener, err := net.Listen("tcp", net.JoinHostPort(address, port))
-	if err != nil {
-		t.Fatal(err)
-	}
 	record := sink.NewRecorder(sink.Contents, 0)
-	server := sink.New(sink.Config{Recorder: record})
-	go server.Serve(listener)
-	t.Cleanup(server.Close)
+	mailHost(t, net.JoinHostPort(address, port), sink.Config{Recorder: record})
 	if tried(b) {
 		t.Error("a relay has tried a host before another one has reached it")
 	}

@@ -67,28 +67,15 @@ plan "live" {
 %s
 }
 `, hook.URL, planText([]warmStage{{warmCaps{36000, 360000}, nil}})))
-	host, err := net.Listen("tcp", net.JoinHostPort(address, port))
-	if err != nil {
-		t.Fatal(err)
-	}
 	record := sink.NewRecorder(sink.Contents, 0)
-	server := sink.New(sink.Config{Recorder: record})
-	go server.Serve(host)
-	t.Cleanup(server.Close)
+	mailHost(t, net.JoinHostPort(address, port), sink.Config{Recorder: record})
 	a, b, c := relays[0], relays[1], relays[2]
 
 	// sent has a node deliver mail, and returns it as it arrives.
 	sent := func(r *relay, name, field string) (m sink.Message) {
 		t.Helper()
-		s, err := dialSession(r.addr)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer s.close()
 		to := name + "@big.example"
-		if _, err := s.send("ann@client.example", []string{to}, "From: ann@client.example\r\n"+field+"\r\nhello\r\n"); err != nil {
-			t.Fatal(err)
-		}
+		r.submit(t, 1, func(int) (string, []string, string) { return hello(field, to) })
 		eventually(t, patience, func() error {
 			for _, m = range record.Messages() {
 				if m.Recipients[0] == to {
@@ -122,7 +109,7 @@ plan "live" {
 		t.Helper()
 		for _, r := range relays {
 			eventually(t, patience, func() error {
-				out, err := mta([]string{"MTA_CONFIG=" + r.config}, "suppress", "check", name+"@big.example", "--tenant", tenant)
+				out, err := r.try("suppress", "check", name+"@big.example", "--tenant", tenant)
 				if !strings.Contains(out, words) {
 					return fmt.Errorf("mta suppress check prints %s, %w; want %q", out, err, words)
 				}

@@ -34,27 +34,14 @@ provider "big" {
 	for i, r := range relays {
 		say("  node %d: SMTP at %s, MTA_CONFIG=%s", i+1, r.addr, r.config)
 	}
-	eventually(t, patience, func() error { // nodes read who is there every 5 s
-		if n := strings.Count(relays[0].mta(t, "cluster", "status", "--json"), `"incarnation"`); n != 3 {
-			return fmt.Errorf("%d nodes are known", n)
-		}
-		return nil
-	})
+	meet(t, relays)
 	say("\n$ mta cluster status\n%s", relays[0].mta(t, "cluster", "status"))
 
 	submit := func(r *relay, name, head string) {
-		s, err := dialSession(r.addr)
-		if err != nil {
+		if err := r.take(each, func(i int) (string, []string, string) {
+			return hello(fmt.Sprintf("%sX-Mta-Test-Id: %s-%d\r\n", head, name, i), fmt.Sprintf("%s-%d@big.example", name, i))
+		}); err != nil {
 			t.Error(err)
-			return
-		}
-		defer s.close()
-		for i := range each {
-			content := fmt.Sprintf("%sFrom: ann@client.example\r\nX-Mta-Test-Id: %s-%d\r\n\r\nhello\r\n", head, name, i)
-			if _, err := s.send("ann@client.example", []string{fmt.Sprintf("%s-%d@big.example", name, i)}, content); err != nil {
-				t.Error(err)
-				return
-			}
 		}
 	}
 	arrived := func() int { return int(host.record.Tally().Unique) }

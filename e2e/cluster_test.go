@@ -81,7 +81,7 @@ func (c *cluster) relay(node int) *relay {
 func (c *cluster) sees(r *relay, want func(api.Cluster) string) {
 	c.Helper()
 	eventually(c.T, patience, func() error {
-		out, err := mta([]string{"MTA_CONFIG=" + r.config}, "cluster", "status", "--json")
+		out, err := r.try("cluster", "status", "--json")
 		var s api.Cluster
 		if err == nil {
 			err = json.Unmarshal([]byte(out), &s)

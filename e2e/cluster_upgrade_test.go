@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"example.org/mta/lab/sink"
 )
 
 // programBefore builds this tree's program as a version from before the newest format of the queue: it knows all
@@ -123,7 +125,7 @@ func TestAClusterUpgrades(t *testing.T) {
 	}
 	schema(before)
 	port := commonPort(t, address)
-	relays := newMembers(t, []*database{primary, standby}, nameServer(t, mxRecords("big", address)), port, fmt.Sprintf(`
+	relays := newMembers(t, []*database{primary, standby}, serveNames(t, sink.MustZone(mxRecords("big", address))), port, fmt.Sprintf(`
 provider "big" {
   mx               = ["mx.big.example"]
   connection_limit = %d
@@ -148,7 +150,7 @@ api "web" { address = ["WEB"] }
 		}
 		r.program = binary
 		r.start(t)
-		out, err := mta([]string{"MTA_CONFIG=" + r.config}, "upgrade", "finish")
+		out, err := r.try("upgrade", "finish")
 		if i < len(relays)-1 && (err == nil || !strings.Contains(out, "node 3 has mta 0.1.0~before")) {
 			t.Errorf("with nodes of both versions, mta upgrade finish prints %s, %v", out, err)
 		}
@@ -157,7 +159,7 @@ api "web" { address = ["WEB"] }
 	}
 	for i, r := range relays {
 		eventually(t, patience, func() error { // nodes read who is there every 5 s
-			out, err := mta([]string{"MTA_CONFIG=" + r.config}, "upgrade", "finish")
+			out, err := r.try("upgrade", "finish")
 			if err == nil && !strings.Contains(out, fmt.Sprintf("queue: format %d is written from now on", newest)) &&
 				!strings.Contains(out, "nothing to finish") {
 				err = errors.New("want the newest format of the queue")

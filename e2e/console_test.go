@@ -76,13 +76,7 @@ func consoleField(t *testing.T) *relay {
 	const host, good = "127.82.0.2", "127.82.0.3"
 	port := commonPort(t, host, good)
 	hostileHost(t, net.JoinHostPort(host, port))
-	l, err := net.Listen("tcp", net.JoinHostPort(good, port))
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := sink.New(sink.Config{Hostname: "mx.good.example"})
-	go server.Serve(l)
-	t.Cleanup(server.Close)
+	mailHost(t, net.JoinHostPort(good, port), sink.Config{Hostname: "mx.good.example"})
 	dns, _ := nsd(t, "bad MX 10 mx.bad\nmx.bad A "+host+"\ngood MX 10 mx.good\nmx.good A "+good+"\n")
 	r := newRelay(t, dns, port, consoleSetup)
 	r.start(t)

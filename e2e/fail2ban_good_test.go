@@ -71,14 +71,7 @@ func goodTraffic(t *testing.T, format string, long time.Duration) {
 func moodyExchanger(t *testing.T) (addr string, took *sink.Recorder) {
 	t.Helper()
 	took = sink.NewRecorder(sink.Hashes, 0)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	host := sink.New(sink.Config{Hostname: "mx.example", Recorder: took, Refusals: []sink.Refusal{sink.UnknownUsers("nobody"), sink.TemporaryFailures(0.05)}})
-	go host.Serve(l)
-	t.Cleanup(host.Close)
-	return l.Addr().String(), took
+	return mailHost(t, "127.0.0.1:0", sink.Config{Hostname: "mx.example", Recorder: took, Refusals: []sink.Refusal{sink.UnknownUsers("nobody"), sink.TemporaryFailures(0.05)}}), took
 }
 
 // mailOfUser sends a message of a user who logs in.

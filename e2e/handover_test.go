@@ -75,12 +75,5 @@ postfix reload`, 1)
 func exchanger(t *testing.T) (addr string, took *sink.Recorder) {
 	t.Helper()
 	took = sink.NewRecorder(sink.Contents, 0)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	host := sink.New(sink.Config{Hostname: "mx.example", Recorder: took})
-	go host.Serve(l)
-	t.Cleanup(host.Close)
-	return l.Addr().String(), took
+	return mailHost(t, "127.0.0.1:0", sink.Config{Hostname: "mx.example", Recorder: took}), took
 }

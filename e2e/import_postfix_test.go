@@ -45,13 +45,7 @@ func newImportWorld(t *testing.T) *importWorld {
 		if name == "slow" {
 			cfg.Latency, cfg.Hook = 20*time.Millisecond, w.watch
 		}
-		l, err := net.Listen("tcp", net.JoinHostPort(addr, w.port))
-		if err != nil {
-			t.Fatal(err)
-		}
-		s := sink.New(cfg)
-		go s.Serve(l)
-		t.Cleanup(s.Close)
+		mailHost(t, net.JoinHostPort(addr, w.port), cfg)
 	}
 	return w
 }

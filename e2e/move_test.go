@@ -6,6 +6,7 @@ import (
 	"math/rand"
 	"net"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -61,10 +62,122 @@ func (r *relay) standings(t *testing.T) map[string]standing {
 	}
 }
 
+// states are those in which mail waits that is to move, and the names of its domains: one attempt has failed, and the
+// others; held; kept back by a pause; for later.
+var states = []string{"tried", "held", "waiting", "scheduled"}
+
+// inState is the message of a number in a state, with further fields.
+func inState(state string, i int, fields string) (from string, to []string, content string) {
+	if state == "scheduled" {
+		fields += "X-Hold-For: 7200\r\n"
+	}
+	return hello(fmt.Sprintf("%sX-MTA-Tenant: acme\r\nX-Mta-Test-Id: %s-%d\r\n", fields, state, i), fmt.Sprintf("a%d@%s.example", i, state))
+}
+
+// notYet refuses recipients as long as later is set.
+func notYet(later *atomic.Bool) func(sink.Command) sink.Answer {
+	return func(c sink.Command) (a sink.Answer) {
+		if c.Phase == sink.Rcpt && later.Load() {
+			a.Reply = "451 4.7.1 later"
+		}
+		return a
+	}
+}
+
+// onlyOnce has a relay make no second attempt, from its next start or reload on.
+func (r *relay) onlyOnce(t *testing.T) {
+	t.Helper()
+	writeFile(t, r.config, strings.NewReplacer(`retry_interval     = "1s"`, `retry_interval     = "3h"`,
+		`max_retry_interval = "2s"`, `max_retry_interval = "4h"`).Replace(readFile(t, r.config)))
+}
+
+// tried waits until a number of recipients in these states have had an attempt.
+func (r *relay) tried(t *testing.T, want int, states ...string) {
+	t.Helper()
+	eventually(t, patience, func() error {
+		n := 0
+		for to, s := range r.standings(t) {
+			_, domain, _ := strings.Cut(to, "@")
+			if s.attempts == 1 && slices.Contains(states, strings.TrimSuffix(domain, ".example")) {
+				n++
+			}
+		}
+		if n < want {
+			return fmt.Errorf("%d recipients were tried, want %d", n, want)
+		}
+		return nil
+	})
+}
+
+// allAsBefore looks whether relays have the mail as it was, and returns how many recipients they have.
+func allAsBefore(t *testing.T, before map[string]standing, relays ...*relay) int {
+	t.Helper()
+	after := make(map[string]standing)
+	for _, r := range relays {
+		for to, s := range r.standings(t) {
+			if _, twice := after[to]; twice {
+				t.Errorf("%s is queued twice", to)
+			}
+			after[to] = s
+		}
+	}
+	for to, s := range before {
+		if is := after[to]; !is.is(s) {
+			t.Errorf("%s is %+v, was %+v", to, is, s)
+			break
+		}
+	}
+	return len(after)
+}
+
+// sendAll waits until relays have sent all that they have.
+func sendAll(t *testing.T, relays ...*relay) {
+	t.Helper()
+	for _, r := range relays {
+		r.mta(t, "queue", "release", "--all")
+		r.mta(t, "queue", "retry", "--all", "--scheduled", "--now")
+	}
+	for _, r := range relays {
+		r.drained(t, patience)
+	}
+}
+
+// copies are the numbers of messages that have come, by recipient.
+func copies(taken *sink.Recorder) map[string]int {
+	n := make(map[string]int)
+	for _, d := range taken.Deliveries() {
+		n[d.Recipient]++
+	}
+	return n
+}
+
+// cameOnce looks whether all that was queued has come, once.
+func cameOnce(t *testing.T, before map[string]standing, copies map[string]int) {
+	t.Helper()
+	lost, twice := 0, 0
+	for to := range before {
+		switch copies[to] {
+		case 0:
+			lost++
+		case 1:
+		default:
+			twice++
+		}
+	}
+	if lost+twice > 0 {
+		t.Errorf("%d of %d are lost, and %d arrived twice", lost, len(before), twice)
+	}
+}
+
 // mta runs a command at a relay.
 func (r *relay) mta(t *testing.T, args ...string) string {
 	t.Helper()
 	return runClient(t, "", append([]string{binary, "--config", r.config}, args...)...)
+}
+
+// try is mta for a command that may fail.
+func (r *relay) try(args ...string) (string, error) {
+	return mta([]string{"MTA_CONFIG=" + r.config}, args...)
 }
 
 // TestMoveToAnotherRelay moves 1,000 messages in every state that mail can wait in from one relay to another, by the line of
@@ -80,35 +193,16 @@ func TestMoveToAnotherRelay(t *testing.T) {
 	later.Store(true)
 	addr := "127.31.0.1"
 	port := commonPort(t, addr)
-	host := sink.New(sink.Config{Recorder: taken, Hook: func(c sink.Command) (a sink.Answer) {
-		if c.Phase == sink.Rcpt && later.Load() {
-			a.Reply = "451 4.7.1 later"
-		}
-		return a
-	}})
-	l, err := net.Listen("tcp", net.JoinHostPort(addr, port))
-	if err != nil {
-		t.Fatal(err)
-	}
-	go host.Serve(l)
-	t.Cleanup(host.Close)
-	kinds := []string{"tried", "held", "waiting", "scheduled"}
+	mailHost(t, net.JoinHostPort(addr, port), sink.Config{Recorder: taken, Hook: notYet(&later)})
 	zone := ""
-	for _, k := range kinds {
-		zone += fmt.Sprintf("%[1]s.example. 60 IN MX 10 mx.%[1]s.example.\nmx.%[1]s.example. 60 IN A %[2]s\n", k, addr)
+	for _, k := range states {
+		zone += mxRecords(k, addr)
 	}
-	names := sink.NewDNS(sink.MustZone(zone))
-	dns, err := names.Listen("127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { names.Close() })
-
+	dns := serveNames(t, sink.MustZone(zone))
 	relays := make([]*relay, 2)
 	for i, name := range []string{"old", "new"} {
-		r := newRelay(t, dns.String(), port, fmt.Sprintf("nodeid = %q\ntenant \"acme\" {}\n", name)+takingAll)
-		text := strings.NewReplacer(`retry_interval     = "1s"`, `retry_interval     = "3h"`, `max_retry_interval = "2s"`, `max_retry_interval = "4h"`).Replace(readFile(t, r.config))
-		writeFile(t, r.config, text)
+		r := newRelay(t, dns, port, fmt.Sprintf("nodeid = %q\ntenant \"acme\" {}\n", name)+takingAll)
+		r.onlyOnce(t)
 		r.start(t)
 		relays[i] = r
 	}
@@ -119,41 +213,17 @@ func TestMoveToAnotherRelay(t *testing.T) {
 
 	send := func(r *relay) {
 		t.Helper()
-		s, err := dialSession(r.addr)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer s.close()
-		for i := range each {
-			for _, k := range kinds {
-				head := fmt.Sprintf("X-MTA-Idempotency-Key: %s-%d\r\n", k, i)
-				if k == "scheduled" {
-					head += "X-Hold-For: 7200\r\n"
-				}
-				content := fmt.Sprintf("%sFrom: ann@client.example\r\nX-MTA-Tenant: acme\r\nX-Mta-Test-Id: %s-%d\r\n\r\nhello\r\n", head, k, i)
-				to := []string{fmt.Sprintf("a%d@%s.example", i, k), fmt.Sprintf("b%d@%s.example", i, k)}
-				if _, err := s.send("ann@client.example", to, content); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
+		r.submit(t, each*len(states), func(n int) (from string, to []string, content string) {
+			state, i := states[n%len(states)], n/len(states)
+			from, to, content = inState(state, i, fmt.Sprintf("X-MTA-Idempotency-Key: %s-%d\r\n", state, i))
+			return from, append(to, fmt.Sprintf("b%d@%s.example", i, state)), content
+		})
 	}
 	send(old)
-	eventually(t, patience, func() error {
-		n := 0
-		for to, s := range old.standings(t) {
-			if strings.HasSuffix(to, "@tried.example") && s.attempts == 1 {
-				n++
-			}
-		}
-		if n < 2*each {
-			return fmt.Errorf("%d recipients were tried, want %d", n, 2*each)
-		}
-		return nil
-	})
+	old.tried(t, 2*each, "tried")
 	old.mta(t, "queue", "hold", "--domain", "held.example")
 	before := old.standings(t)
-	if len(before) != 2*each*len(kinds) {
+	if len(before) != 2*each*len(states) {
 		t.Fatalf("%d recipients are queued", len(before))
 	}
 
@@ -211,28 +281,19 @@ func TestMoveToAnotherRelay(t *testing.T) {
 		t.Errorf("%d recipients are left at the old relay, %v", len(left), err)
 	}
 	send(now)
-	after := now.standings(t)
-	for to, s := range after {
-		if !s.is(before[to]) {
-			t.Errorf("%s is %+v, was %+v (seed %d)", to, s, before[to], seed)
-			break
-		}
-	}
-	if len(after) != len(before) {
-		t.Errorf("%d recipients were queued, and %d are (seed %d)", len(before), len(after), seed)
+	if n := allAsBefore(t, before, now); n != len(before) {
+		t.Errorf("%d recipients were queued, and %d are (seed %d)", len(before), n, seed)
 	}
 
 	later.Store(false)
-	now.mta(t, "queue", "release", "--all")
 	now.mta(t, "resume", "everything")
-	now.mta(t, "queue", "retry", "--all", "--scheduled", "--now")
-	now.drained(t, patience)
+	sendAll(t, now)
 	copies := make(map[string]int)
 	for _, d := range taken.Deliveries() {
 		copies[d.ID+" "+d.Recipient]++
 	}
 	for i := range each {
-		for _, k := range kinds {
+		for _, k := range states {
 			for _, who := range []string{"a", "b"} {
 				name := fmt.Sprintf("%[1]s-%[2]d %[3]s%[2]d@%[1]s.example", k, i, who)
 				if copies[name] != 1 {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -66,10 +67,10 @@ defaults {
 	return r
 }
 
-// nameServer answers by a zone, and returns where.
-func nameServer(t *testing.T, zone string) string {
+// serveNames answers by a zone, and returns where.
+func serveNames(t *testing.T, zone *sink.Zone) string {
 	t.Helper()
-	names := sink.NewDNS(sink.MustZone(zone))
+	names := sink.NewDNS(zone)
 	at, err := names.Listen("127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -78,9 +79,50 @@ func nameServer(t *testing.T, zone string) string {
 	return at.String()
 }
 
+// mailHost takes mail at an address and port, which it returns.
+func mailHost(t *testing.T, address string, c sink.Config) string {
+	t.Helper()
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	host := sink.New(c)
+	go host.Serve(l)
+	t.Cleanup(host.Close)
+	return l.Addr().String()
+}
+
 // mxRecords has the mail to NAME.example go to one host, mx.NAME.example.
 func mxRecords(name, address string) string {
 	return fmt.Sprintf("%[1]s.example. 60 IN MX 10 mx.%[1]s.example.\nmx.%[1]s.example. 60 IN A %[2]s\n", name, address)
+}
+
+// submit sends a number of messages one after the other.
+func (r *relay) submit(t *testing.T, n int, letter func(i int) (from string, to []string, content string)) {
+	t.Helper()
+	if err := r.take(n, letter); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// take is submit for other goroutines than a test's own.
+func (r *relay) take(n int, letter func(i int) (from string, to []string, content string)) error {
+	s, err := dialSession(r.addr)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	for i := range n {
+		if _, err := s.send(letter(i)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// hello is a message with further fields, each of which ends with CRLF.
+func hello(fields string, to ...string) (from string, all []string, content string) {
+	return "ann@client.example", to, fields + "From: ann@client.example\r\n\r\nhello\r\n"
 }
 
 // newKey makes a key of the HTTP API for the tenant acme, named shop.

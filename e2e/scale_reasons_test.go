@@ -115,13 +115,7 @@ func hardSites(t *testing.T, domains int) (port, nameServer string) {
 		if h.reply != "" {
 			cfg.Refusals = []sink.Refusal{{Phase: sink.Rcpt, Reply: h.reply}}
 		}
-		l, err := net.Listen("tcp", net.JoinHostPort(addrs[i], port))
-		if err != nil {
-			t.Fatal(err)
-		}
-		host := sink.New(cfg)
-		go host.Serve(l)
-		t.Cleanup(host.Close)
+		mailHost(t, net.JoinHostPort(addrs[i], port), cfg)
 	}
 	for i := range domains {
 		name := hardDomain(i)
@@ -132,13 +126,7 @@ func hardSites(t *testing.T, domains int) (port, nameServer string) {
 			zone.Fault(name+".", sink.DNSFault{Rcode: dns.RcodeServerFailure})
 		}
 	}
-	names := sink.NewDNS(zone)
-	at, err := names.Listen("127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { names.Close() })
-	return port, at.String()
+	return port, serveNames(t, zone)
 }
 
 // reasonsAgree waits until what counts the reasons agrees with a listing of all recipients, and with what the sites do:

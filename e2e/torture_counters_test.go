@@ -54,13 +54,7 @@ provider "slow" {
 // startLate starts the host that was down.
 func (b *battlefield) startLate(t *testing.T) {
 	t.Helper()
-	l, err := net.Listen("tcp", net.JoinHostPort("127.30.0.9", b.port))
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := sink.New(sink.Config{Recorder: b.taken})
-	go server.Serve(l)
-	t.Cleanup(server.Close)
+	mailHost(t, net.JoinHostPort("127.30.0.9", b.port), sink.Config{Recorder: b.taken})
 	c := api.NewClient(b.relay.dir + "/data/control.sock")
 	defer c.Close()
 	if _, err := api.OpChange.Call(t.Context(), c, api.Change{Action: api.Retry, All: true, Now: true}); err != nil {

@@ -223,22 +223,10 @@ func newBattlefield(t *testing.T, records ...string) *battlefield {
 	}
 	b.port = commonPort(t, addrs...)
 	for _, s := range sinks {
-		l, err := net.Listen("tcp", net.JoinHostPort(s.addr, b.port))
-		if err != nil {
-			t.Fatal(err)
-		}
-		server := sink.New(s.cfg)
-		go server.Serve(l)
-		t.Cleanup(server.Close)
+		mailHost(t, net.JoinHostPort(s.addr, b.port), s.cfg)
 	}
 	b.zone = sink.MustZone(zone.String() + strings.Join(records, ""))
-	d := sink.NewDNS(b.zone)
-	addr, err := d.Listen("127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { d.Close() })
-	b.dns = addr.String()
+	b.dns = serveNames(t, b.zone)
 	return b
 }
 

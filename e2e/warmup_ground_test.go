@@ -107,13 +107,7 @@ func newWarmGround(t *testing.T, set warmSettings) *warmGround {
 		go server.Serve(listeners[i])
 		t.Cleanup(server.Close)
 	}
-	d := sink.NewDNS(sink.MustZone(zone.String()))
-	dns, err := d.Listen("127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { d.Close() })
-	g.relay = newRelay(t, dns.String(), port, g.config(set)+takingAll)
+	g.relay = newRelay(t, serveNames(t, sink.MustZone(zone.String())), port, g.config(set)+takingAll)
 	g.relay.env = []string{"MTA_TEST_HOURS=" + set.hour.String()}
 	g.relay.start(t)
 	g.mailer = newMailer(g.relay.addr)

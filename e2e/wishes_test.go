@@ -119,13 +119,7 @@ func newWishes(t *testing.T) *wishes {
 	const addr = "127.34.0.1" // of all hosts but the dead one
 	port := commonPort(t, addr, "127.34.0.9")
 	w.port = port
-	l, err := net.Listen("tcp", net.JoinHostPort(addr, port))
-	if err != nil {
-		t.Fatal(err)
-	}
-	host := sink.New(sink.Config{Recorder: w.taken, Hook: w.answer})
-	go host.Serve(l)
-	t.Cleanup(host.Close)
+	mailHost(t, net.JoinHostPort(addr, port), sink.Config{Recorder: w.taken, Hook: w.answer})
 	zone := "mx.new.example. 60 IN A " + addr + "\n"
 	names := []string{"grey", "full", "big", "typo", "other", "home", "autumn"}
 	for i := range 20 {
@@ -135,13 +129,7 @@ func newWishes(t *testing.T) *wishes {
 		zone += fmt.Sprintf("%[1]s.example. 60 IN MX 10 mx.%[1]s.example.\nmx.%[1]s.example. 60 IN A %[2]s\n", name, addr)
 	}
 	zone += "dead.example. 60 IN A 127.34.0.9\n"
-	dns := sink.NewDNS(sink.MustZone(zone))
-	at, err := dns.Listen("127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { dns.Close() })
-	w.relay = newRelay(t, at.String(), port, takingAll+`tenant "acme" {}
+	w.relay = newRelay(t, serveNames(t, sink.MustZone(zone)), port, takingAll+`tenant "acme" {}
 source "out-1" { address = "127.34.1.1" }
 source "out-2" { address = "127.34.1.2" }
 provider "big" { mx = ["mx.big.example"] }
