@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math/rand"
 	"net"
-	"os"
 	"os/exec"
 	"regexp"
 	"strings"
@@ -93,12 +92,18 @@ func TestAClusterMovesMail(t *testing.T) {
 
 	// One after the other, as for an upgrade: back to node 1, which has come to another address meanwhile, and on to node 3.
 	one.kill()
-	text, err := os.ReadFile(one.config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	writeFile(t, one.config, regexp.MustCompile(`(?m)^  address     = .*`).ReplaceAllString(string(text), fmt.Sprintf("  address     = %q", freeAddress(t))))
+	other := freeAddress(t)
+	writeFile(t, one.config, regexp.MustCompile(`(?m)^  address     = .*`).ReplaceAllString(readFile(t, one.config),
+		fmt.Sprintf("  address     = %q", other)))
 	one.start(t)
+	for _, r := range []*relay{two, three} {
+		eventually(t, patience, func() error { // nodes read who is there every 5 s
+			if s := r.cluster(); len(s.Members) != 3 || s.Members[0].Address != other {
+				return fmt.Errorf("a relay does not know that node 1 is at %s: %+v", other, s)
+			}
+			return nil
+		})
+	}
 	for _, r := range []*relay{two, three} {
 		began, had := time.Now(), len(r.standings(t))
 		if out, err := r.try("cluster", "drain", "--reason", "upgrade"); err != nil || !strings.Contains(out, ", 0 left") {
