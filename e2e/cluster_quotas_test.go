@@ -142,16 +142,8 @@ func TestClusterSharesPaces(t *testing.T) {
 		var all sync.WaitGroup
 		for _, r := range relays {
 			all.Go(func() {
-				s, err := dialSession(r.addr)
-				if err != nil {
+				if err := r.take(n, func(int) (string, []string, string) { return hello(fields, "to@big.example") }); err != nil {
 					t.Error(err)
-					return
-				}
-				defer s.close()
-				for range n {
-					if _, err := s.send("ann@client.example", []string{"to@big.example"}, fields+"From: ann@client.example\r\n\r\nhello\r\n"); err != nil {
-						t.Error(err)
-					}
 				}
 			})
 		}
