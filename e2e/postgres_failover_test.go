@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -303,4 +304,27 @@ func TestPostgresLosesCommits(t *testing.T) {
 	if _, ok := k.Call(k.now+time.Hour, nil); ok {
 		t.Error("calls go on")
 	}
+
+	// A reset has it go on, after a term without an owner.
+	era := standby.ask(t, "SELECT era FROM mta_cluster.sequence")
+	first, err := k.engine.Reset(t.Context(), 1, 0)
+	second, again := k.engine.Reset(t.Context(), 1, first+1000)
+	view, unseen := k.engine.View(t.Context())
+	if err = errors.Join(err, again, unseen); err != nil || first < uint64(time.Now().Unix())-60 || second != first+1001 || view.Reset != second {
+		t.Fatalf("the resets are %d and %d, and the view has %d: %v", first, second, view.Reset, err)
+	}
+	if got := standby.ask(t, "SELECT count(*) FROM mta_cluster.shards WHERE epoch < "+fmt.Sprint(second)) + standby.ask(t, "SELECT count(*) FROM mta_cluster.books"); got != "00" {
+		t.Errorf("shards with an earlier epoch, and lines of books: %s", got)
+	}
+	if standby.ask(t, "SELECT era FROM mta_cluster.sequence") == era {
+		t.Error("what all know is not exchanged anew")
+	}
+	k.Keeper.Reset(second)
+	for began := k.now; k.now-began < 3*time.Minute-2*owner.Patience; {
+		if k.goesOn(); k.Memory().Marks != [owner.Shards]owner.Mark{} {
+			t.Fatalf("a shard is taken %v after the reset", k.now-began)
+		}
+	}
+	k.acked = [owner.Shards]int64{}
+	k.owns()
 }

@@ -351,15 +351,16 @@ func TestPostgresInitAndCheck(t *testing.T) {
 	refused(serve, "permission denied")
 	refused(maker, "pg_monitor")
 	primary.ask(t, "GRANT pg_monitor TO maker")
-	for _, want := range []int{0, 4} {
-		if was, is, err := maker.Init(t.Context()); err != nil || was != want || is != 4 {
+	for _, want := range []int{0, 5} {
+		if was, is, err := maker.Init(t.Context()); err != nil || was != want || is != 5 {
 			t.Fatal(was, is, err)
 		}
 	}
 	primary.ask(t, "DROP TABLE mta_cluster.warmups, mta_cluster.warmup_clock; DROP FUNCTION mta_cluster.warmup_time, "+
-		"mta_cluster.warmups_claimed, mta_cluster.warmups_written; ALTER TABLE mta_cluster.members DROP COLUMN name; UPDATE mta_cluster.version SET version = 2")
-	found(maker, "schema", false, "version 2; mta cluster init makes it version 4")
-	if was, is, err := maker.Init(t.Context()); err != nil || was != 2 || is != 4 {
+		"mta_cluster.warmups_claimed, mta_cluster.warmups_written; ALTER TABLE mta_cluster.members DROP COLUMN name; "+
+		"ALTER TABLE mta_cluster.version DROP COLUMN reset; DROP FUNCTION mta_cluster.reset; UPDATE mta_cluster.version SET version = 2")
+	found(maker, "schema", false, "version 2; mta cluster init makes it version 5")
+	if was, is, err := maker.Init(t.Context()); err != nil || was != 2 || is != 5 {
 		t.Fatal(was, is, err)
 	}
 	found(serve, "rights", false, "missing: DELETE on mta_cluster.books, ")
@@ -368,7 +369,7 @@ func TestPostgresInitAndCheck(t *testing.T) {
 	found(serve, "rights", false, "missing: USAGE on schema mta_cluster")
 	primary.ask(t, first)
 	for check, words := range map[string]string{"version": "PostgreSQL ", "clock": "", "encryption": "local",
-		"schema": "version 4", "rights": "", "standby": "standby (sync)", "commit": "with the standby"} {
+		"schema": "version 5", "rights": "", "standby": "standby (sync)", "commit": "with the standby"} {
 		found(serve, check, true, words)
 	}
 	command := func(args ...string) string { // what an operator sees
@@ -456,8 +457,8 @@ func TestPostgresInitAndCheck(t *testing.T) {
 	if err := service.Join(t.Context(), me); err != nil {
 		t.Errorf("a new one under its number: %v", err)
 	}
-	primary.ask(t, "UPDATE mta_cluster.version SET version = 5")
-	refused(maker, "version 5, and this mta knows 4")
+	primary.ask(t, "UPDATE mta_cluster.version SET version = 6")
+	refused(maker, "version 6, and this mta knows 5")
 	primary.ask(t, "DROP SCHEMA mta_cluster CASCADE")
 	refused(maker, "no synchronous standby")
 	if was, _, err := open(t, primary.dsn("maker", "postgres"), true).Init(t.Context()); err != nil || was != 0 {

@@ -163,12 +163,23 @@ func (m *Member) Result(now time.Duration, r owner.Result, send func(Message)) {
 	}
 	if e.Heads != nil {
 		for s, h := range m.holders {
-			if now := e.Heads[s].Node; now != h.owner {
+			if now := e.Heads[s].Decides(); now != h.owner {
 				h.owner = now
 				h.shares.Nudge()
 			}
 		}
 	}
+}
+
+// Lose and Reset are those of the keeper.
+func (m *Member) Lose(err error) {
+	m.keeper.Lose(err)
+	m.owned = [owner.Shards]*owned{}
+}
+
+func (m *Member) Reset(number uint64) {
+	m.keeper.Reset(number)
+	m.owned = [owner.Shards]*owned{}
 }
 
 // take begins the books of a shard that this node owns now.

@@ -50,6 +50,7 @@ type Engine interface {
 	Join(context.Context, postgres.Member) error
 	View(context.Context) (postgres.View, error)
 	Fence(ctx context.Context, node uint16, incarnation uint64, dead bool) error
+	Reset(ctx context.Context, node uint16, known uint64) (uint64, error)
 	Close()
 }
 
@@ -124,9 +125,14 @@ type final struct{ Refusal }
 func (f final) Unwrap() error        { return f.Refusal }
 func (f final) Is(target error) bool { return target == format.ErrRefused }
 
+// lost is a Refusal that ends with a reset of the database.
+type lost struct{ Refusal }
+
+func (l lost) Unwrap() error { return l.Refusal }
+
 // Open joins the cluster, or takes part in it again. If the database does not answer, Start goes on with that. Open
 // fails with a Refusal, which is format.ErrRefused if no restart mends it, and when a relay that has never taken part
-// can't use the database as it is.
+// can't use the database as it is. If the database has lost writes, Start waits for a reset.
 func Open(cfg Config) (*Membership, error) {
 	m := &Membership{cfg: cfg, certs: certificates.New(cfg.Now, cfg.Log), changed: func(bool) {},
 		unknown: make(chan struct{}, 1),
@@ -144,7 +150,7 @@ func Open(cfg Config) (*Membership, error) {
 			Authorities: func() (*x509.CertPool, error) { return m.certs.Authorities(cfg.CA) },
 			Dial:        m.cfg.dial, Receive: m.receive, Now: cfg.Now, Log: cfg.Log})
 		m.attend()
-		if errors.As(m.failed, new(Refusal)) || m.have.Process == 0 && postgres.Unfit(m.failed) {
+		if ends(m.failed) || m.have.Process == 0 && postgres.Unfit(m.failed) {
 			err = m.failed
 		}
 	}
@@ -286,7 +292,7 @@ func (m *Membership) attend() {
 	if !m.joined && err == nil {
 		m.joined, m.since = true, m.cfg.clock()
 	}
-	m.over = m.over || m.joined && errors.As(err, new(Refusal))
+	m.over = m.over || m.joined && ends(err)
 	if row := find(view, m.number); row != nil && m.have.Incarnation != 0 && m.have.Incarnation < row.Incarnation {
 		m.ousted = err
 	}
@@ -296,7 +302,11 @@ func (m *Membership) attend() {
 	m.mu.Unlock()
 }
 
-// join writes this relay's row, if it may. Before it does so for the first time, it makes the node.
+// ends reports whether a relay that meets an error takes no part any more.
+func ends(err error) bool { return errors.As(err, new(Refusal)) && !errors.As(err, new(lost)) }
+
+// join writes this relay's row, if it may, and follows a reset. Before it does so for the first time, it makes the
+// node.
 func (m *Membership) join(ctx context.Context, view postgres.View) (err error) {
 	row := find(view, m.number)
 	if m.node == nil {
@@ -306,7 +316,10 @@ func (m *Membership) join(ctx context.Context, view postgres.View) (err error) {
 				m.number))}
 		}
 	}
-	if err := m.right(row, view.Standbys); err != nil {
+	if err := m.right(row, view); err != nil {
+		if m.node != nil && errors.As(err, new(lost)) {
+			m.node.Lose(err)
+		}
 		return err
 	}
 	// A member that has a name in common with another one goes on, with an alarm: its mail waits for it.
@@ -320,8 +333,33 @@ func (m *Membership) join(ctx context.Context, view postgres.View) (err error) {
 		}
 	}
 	m.node.Seen(view.Now)
-	return m.cfg.writer.Join(ctx, postgres.Member{Number: m.number, Name: m.cfg.Name, Address: m.cfg.Address,
+	err = m.cfg.writer.Join(ctx, postgres.Member{Number: m.number, Name: m.cfg.Name, Address: m.cfg.Address,
 		Version: m.cfg.Version, Incarnation: m.have.Incarnation, Process: m.have.Process, Life: m.cfg.life})
+	if err == nil && m.resets() < view.Reset {
+		m.node.Reset(view.Reset)
+	}
+	return err
+}
+
+// resets is the newest reset of the database that this relay has followed.
+func (m *Membership) resets() uint64 {
+	if m.node == nil {
+		return m.have.Memory.Reset
+	}
+	return m.node.Resets()
+}
+
+// Reset begins anew what the nodes have in the database, after it has lost writes. All nodes follow as they read the
+// members, within seconds; shards are taken a term later.
+func (m *Membership) Reset(ctx context.Context) error {
+	m.mu.Lock()
+	known := m.view.Reset
+	if m.node != nil {
+		known = max(known, m.node.Resets())
+	}
+	m.mu.Unlock()
+	_, err := m.cfg.writer.Reset(ctx, m.number, known)
+	return err
 }
 
 // begin makes the node, and the file of one that joins for the first time.
@@ -365,18 +403,28 @@ func read(path string) (k kept, err error) {
 }
 
 // right returns why the data directory can't take part by the row of its node, nil without one.
-func (m *Membership) right(row *postgres.Member, standbys postgres.Standbys) error {
-	have, process := m.have, m.have.Process
+func (m *Membership) right(row *postgres.Member, view postgres.View) error {
+	have, process, standbys, followed := m.have, m.have.Process, view.Standbys, m.resets()
+	begun := have.Memory.Origin.System != 0 || have.Memory.Reset != 0
 	if m.node == nil {
 		process++ // that of the node to be made
 	}
 	refuse := func(format string, args ...any) Refusal {
 		return Refusal(fmt.Sprintf("node %d: %s", m.number, fmt.Sprintf(format, args...)))
 	}
+	lose := func(format string, args ...any) error {
+		return lost{Refusal("the database has lost writes: " + fmt.Sprintf(format, args...))}
+	}
 	anew := fmt.Sprintf("move %s away, and this relay joins anew", m.cfg.Path)
 	gone := fmt.Sprintf("if that relay is gone for good, 'mta cluster forget %d'", m.number)
 	switch {
-	case row == nil && have.Memory.Origin.System != 0:
+	case have.Incarnation != 0 && view.Reset < followed:
+		return lose("its last reset is %d, and this node has followed %d", view.Reset, followed)
+	case row == nil && begun && view.Reset > followed: // the row was lost
+		return nil
+	case row == nil && begun && m.node != nil:
+		return lose("it has no row of this node")
+	case row == nil && begun:
 		return final{refuse("the database has no row of this node any more: is it the right database? If so, %s", anew)}
 	case row == nil && !m.cfg.Database.Replicated && standbys.Missing() != "":
 		return refuse("the database has no synchronous standby (%s), so that a failover would lose what it has "+
@@ -391,9 +439,10 @@ func (m *Membership) right(row *postgres.Member, standbys postgres.Standbys) err
 		return final{refuse("this node was forgotten, and may have been replaced: it has incarnation %d, and its row "+
 			"%d. If no other relay has the number, %s; else it needs a certificate with another number, too",
 			have.Incarnation, row.Incarnation, anew)}
+	case have.Incarnation > row.Incarnation && view.Reset == followed:
+		return lose("it has incarnation %d of this node, which has joined as %d", row.Incarnation, have.Incarnation)
 	case have.Incarnation > row.Incarnation:
-		return refuse("the database has lost writes: it has incarnation %d of this node, which has joined as %d",
-			row.Incarnation, have.Incarnation)
+		return nil
 	case row.Process > process || row.Process == process && row.Life != m.cfg.life:
 		return final{refuse("another process has joined at %s, seen %.0f s ago: one of the two data directories is a "+
 			"copy, or was restored from a backup. Stop one; %s, and %s", row.Address, row.Ago, gone, anew)}

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -38,6 +39,7 @@ type database struct {
 	joins   int
 	seen    map[uint16]time.Time
 	origin  owner.Origin
+	reset   uint64
 }
 
 func newDatabase() *database {
@@ -95,7 +97,7 @@ func (d *database) View(context.Context) (v postgres.View, err error) {
 				v.Members = append(v.Members, m)
 			}
 		}
-		v.Now = float64(time.Now().UnixMilli()) / 1000
+		v.Now, v.Reset = float64(time.Now().UnixMilli())/1000, d.reset
 		if d.standby {
 			v.Standbys.Names = []string{"standby (sync)"}
 		}
@@ -132,6 +134,17 @@ func (d *database) Fence(_ context.Context, n uint16, incarnation uint64, off bo
 	}
 	d.forget(n)
 	return nil
+}
+
+func (d *database) Reset(_ context.Context, by uint16, known uint64) (n uint64, err error) {
+	err = d.do(func() {
+		d.reset = max(d.reset+1, known+1, uint64(time.Now().Unix()))
+		for i := range d.heads {
+			h := &d.heads[i]
+			*h = owner.Head{Node: by, Epoch: max(h.Epoch+1, d.reset), Beat: h.Beat + 1}
+		}
+	})
+	return d.reset, err
 }
 
 func (d *database) forget(n uint16) {
@@ -340,7 +353,12 @@ func TestWhoMayNotTakePart(t *testing.T) {
 		row := s.db.members[1]
 		row.Incarnation--
 		s.db.members[1] = row
-		s.refusedUntil(1, "b", 6, "has lost writes", true)
+		waits := s.starts(1, "b", 6) // for a reset
+		s.pass(10 * time.Second)
+		if part, _, _, _ := waits.Trouble(); waits.Node() != nil || !strings.Contains(part, "has lost writes: it has incarnation 1 of this node") {
+			t.Errorf("after a start it takes part: %q", part)
+		}
+		waits.Close()
 		delete(s.db.members, 1)
 		s.refused(1, "a", 7, "no row of this node any more")
 		if err := os.WriteFile(filepath.Join(s.dir, "a", "cluster"), text[:40], 0o600); err != nil {
@@ -439,6 +457,101 @@ func TestAnInterruptedJoinGoesOn(t *testing.T) {
 		s.starts(1, "a", 2).Close()
 		if row := s.db.members[1]; row.Incarnation != 2 || row.Process != 1 {
 			t.Errorf("the row is %+v", row)
+		}
+	})
+}
+
+// TestAReset: the database goes back by ten seconds, in which a node has joined. All nodes take no part, over a restart,
+// too. Nobody gets any of a limit that was granted before until a term after the reset, and then all is shared again.
+func TestAReset(t *testing.T) {
+	within(t, func(s *site) {
+		limit := share.Limit{Name: "big", Connections: 7}
+		one := s.starts(1, "a", 1) // owns all shards
+		s.pass(30 * time.Second)
+		two, three := s.starts(2, "b", 2), s.starts(3, "c", 3)
+		shards := func(all ...*Membership) (n int) {
+			for _, m := range all {
+				n += len(m.Status().Shards)
+			}
+			return n
+		}
+		one.Node().Want(limit, 7)
+		s.pass(10 * time.Second)
+		three.Close()
+		if n := one.Node().Open("big", 7); n != 7 || shards(one, two) != owner.Shards {
+			t.Fatalf("node 1 has %d connections of 7, and %d shards are owned", n, shards(one, two))
+		}
+		var heads [owner.Shards]owner.Head
+		s.db.set(func() { heads = s.db.heads })
+		three = s.starts(3, "c", 4)
+		s.pass(10 * time.Second)
+		s.db.set(func() { s.db.heads = heads; delete(s.db.members, 3) })
+		s.pass(10 * time.Second)
+		for n, m := range []*Membership{one, two, three} {
+			// A node that has neither shards nor grants has its row.
+			if part, _, _, _ := m.Trouble(); !strings.Contains(part, "has lost writes") && n != 1 {
+				t.Errorf("node %d has lost nothing: %q", n+1, part)
+			}
+		}
+		one.Close()
+		one = s.starts(1, "a", 5)
+		one.Node().Want(limit, 7)
+		s.pass(5 * time.Minute)
+		if one.Status().Lost == nil || one.Node().Allowed("big") != 0 {
+			t.Errorf("after a restart node 1 takes part, with %d", one.Node().Allowed("big"))
+		}
+		three.Close()
+		if _, err := s.open(3, "c", 6); err == nil || !strings.Contains(err.Error(), "no row of this node any more") {
+			t.Errorf("a start without a row: %v", err)
+		}
+
+		if err := one.Reset(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		reset := time.Now()
+		three = s.starts(3, "c", 7) // the row that was lost is written again
+		all := []*Membership{one, two, three}
+		for time.Since(reset) < Term.Length {
+			s.pass(time.Second)
+			if n := one.Node().Allowed("big"); n != 0 || shards(all...) > 0 {
+				t.Fatalf("%v after the reset node 1 may have %d connections, and %d shards are owned", time.Since(reset), n, shards(all...))
+			}
+		}
+		s.pass(30 * time.Second)
+		for n, m := range all {
+			if part, database, _, _ := m.Trouble(); m.Status().Lost != nil || !m.Status().Takes || database != "" || strings.Contains(part, "lost") {
+				t.Errorf("node %d takes no part: %q, %q", n+1, part, database)
+			}
+		}
+		if shards(all...) != owner.Shards || s.db.members[3].Incarnation != 1 {
+			t.Errorf("%d shards are owned; node 3 is %+v", shards(all...), s.db.members[3])
+		}
+		for _, m := range all { // the others are not reached
+			if slices.Contains(m.Status().Shards, member.Shard("big")) {
+				m.Node().Want(limit, 7)
+				s.pass(5 * time.Second)
+				if n := m.Node().Allowed("big"); n != 7 {
+					t.Errorf("the limit is %d, want 7", n)
+				}
+			}
+		}
+
+		// A backup of before the reset.
+		s.db.set(func() { s.db.heads, s.db.reset = heads, 0 })
+		s.pass(10 * time.Second)
+		for n, m := range all {
+			if part, _, _, _ := m.Trouble(); !strings.Contains(part, fmt.Sprintf("node %d takes no part: the database has lost writes: its last reset is 0, and this node has followed ", n+1)) {
+				t.Errorf("node %d: %q", n+1, part)
+			}
+		}
+		if err := two.Reset(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if s.pass(4 * time.Minute); shards(all...) != owner.Shards {
+			t.Errorf("%d shards are owned", shards(all...))
+		}
+		for _, m := range all {
+			m.Close()
 		}
 	})
 }

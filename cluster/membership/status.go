@@ -37,7 +37,7 @@ func (m *Membership) Status() (s Status) {
 	}
 	n, waiting := m.Node(), m.cfg.Changes.Waiting()
 	m.mu.Lock()
-	now := m.cfg.clock()
+	now, failed := m.cfg.clock(), m.failed
 	s = Status{Number: m.number, Members: slices.Clone(m.view.Members), Silent: now - m.since, Waiting: waiting}
 	for i := range s.Members {
 		s.Members[i].Ago += (now - m.read).Seconds()
@@ -45,6 +45,8 @@ func (m *Membership) Status() (s Status) {
 	m.mu.Unlock()
 	if n != nil {
 		s.Takes, s.Shards, s.Silent, s.Lost = true, n.Owned(), min(s.Silent, n.Silent()), n.Lost()
+	} else if errors.As(failed, new(lost)) {
+		s.Lost = failed
 	}
 	return s
 }
@@ -147,11 +149,12 @@ func (m *Membership) Trouble() (part, database, standby, certificate string) {
 	m.mu.Lock()
 	failed, standbys, namesake := m.failed, m.view.Standbys, m.namesake(m.view)
 	m.mu.Unlock()
-	switch refused := errors.As(failed, new(Refusal)); {
-	case refused:
+	switch {
+	case ends(failed):
 		part = failed.Error()
 	case s.Lost != nil:
-		part = fmt.Sprintf("node %d takes no part: %v", m.number, s.Lost)
+		part = fmt.Sprintf("node %d takes no part: %v. When the database is the right one: 'mta cluster reset'",
+			m.number, s.Lost)
 	case !s.Takes && failed != nil:
 		database = fmt.Sprintf("this relay can't join the cluster yet: %v", failed)
 	case s.Takes && s.Silent > owner.Patience:

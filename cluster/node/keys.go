@@ -29,6 +29,7 @@ type keys struct {
 	mu      sync.Mutex // guards what follows
 	desk    *once.Desk
 	waiting map[uint64]chan once.Decision
+	listed  bool // rows that an earlier process, or a lost write, has left open were asked for
 }
 
 func (k *keys) init(d *once.Desk) {
@@ -133,24 +134,42 @@ func (n *Node) verified(all bool) {
 // desk makes the calls about keys, one at a time.
 func (n *Node) desk(ctx context.Context) {
 	dropped := n.cfg.Clock()
-	for listed := false; wait(ctx, tick, n.keys.wake); {
+	for wait(ctx, tick, n.keys.wake) {
 		if now := n.cfg.Clock(); now-dropped >= time.Minute {
 			dropped = now
 			n.dropKeys(ctx)
 		}
-		if !listed && n.Silent() < owner.Gap {
-			waiting, cancel := context.WithTimeout(ctx, owner.Patience)
-			rows, err := n.cfg.Engine.Unsettled(waiting, n.cfg.Node)
-			cancel()
-			if listed = err == nil; !listed {
-				n.unheard(ctx, err)
-			}
-			for _, row := range rows {
-				n.resolve(row)
-			}
-		}
+		n.list(ctx)
 		for n.claim(ctx) {
 		}
+	}
+}
+
+// list settles the rows of this node that are open in the engine and not here, once.
+func (n *Node) list(ctx context.Context) {
+	n.keys.mu.Lock()
+	listed := n.keys.listed
+	n.keys.listed = true
+	n.keys.mu.Unlock()
+	if listed {
+		return
+	}
+	err := ErrAway
+	var rows []once.Row
+	if n.Silent() < owner.Gap {
+		waiting, cancel := context.WithTimeout(ctx, owner.Patience)
+		if rows, err = n.cfg.Engine.Unsettled(waiting, n.cfg.Node); err != nil {
+			n.unheard(ctx, err)
+		}
+		cancel()
+	}
+	if err != nil {
+		n.keys.mu.Lock()
+		n.keys.listed = false
+		n.keys.mu.Unlock()
+	}
+	for _, row := range rows {
+		n.resolve(row)
 	}
 }
 

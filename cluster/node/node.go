@@ -303,6 +303,28 @@ func (n *Node) Lost() (err error) {
 	return err
 }
 
+// Lose notes that the engine has lost writes: this node takes no part until Reset.
+func (n *Node) Lose(err error) {
+	n.use(func(m *member.Member, _ time.Duration) { m.Lose(err) })
+}
+
+// Resets is the newest reset that this node has followed.
+func (n *Node) Resets() (number uint64) {
+	n.use(func(m *member.Member, _ time.Duration) { number = m.Keeper().Memory().Reset })
+	return number
+}
+
+// Reset follows a reset of the engine: this node begins anew there, with its process. Grants of before it end as they
+// would have.
+func (n *Node) Reset(number uint64) {
+	n.use(func(m *member.Member, _ time.Duration) { m.Reset(number) })
+	n.verified(false)
+	n.keys.mu.Lock()
+	n.keys.listed = false
+	n.keys.mu.Unlock()
+	n.cfg.Log.Info("this node begins anew in its cluster after a reset", "reset", number)
+}
+
 // Unanswered is for how long another node has not answered what this one has asked it, the longest of all.
 func (n *Node) Unanswered() (node uint16, d time.Duration) {
 	n.use(func(m *member.Member, now time.Duration) { node, d = m.Unanswered(now) })

@@ -557,6 +557,65 @@ func TestAnEngineThatIsAway(t *testing.T) {
 	})
 }
 
+// TestNodesFollowAReset, each at its time, after the engine has gone back by ten seconds: what was granted ends, nobody
+// has any of a limit until a term has passed, and then all is as before. A key that is open again is settled.
+func TestNodesFollowAReset(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		s := three(t)
+		s.settle()
+		first := s.nodes[1]
+		d, err := first.now.Claim(t.Context(), "k", "note of k")
+		if err != nil || d.Outcome != once.Fresh {
+			t.Fatal(d, err)
+		}
+		var heads [owner.Shards]owner.Head
+		var open once.Row
+		s.engine.set(func() { heads, open = s.heads, *s.keys["k"] })
+		first.mail["k"] = d.Row.Request
+		first.now.Accepted(d, "whole", time.Hour)
+		time.Sleep(10 * time.Second)
+		s.engine.set(func() { s.heads, s.keys["k"] = heads, &open })
+		s.uses("by what was granted", time.Minute, 60, 100)
+		for _, m := range s.nodes {
+			if m.now.Lost() == nil {
+				t.Errorf("node %d has lost nothing", m.id)
+			}
+			if _, err := m.now.Claim(t.Context(), "other", ""); err != ErrAway {
+				t.Errorf("a claim: %v", err)
+			}
+		}
+		const number = 1_700_000_000
+		s.engine.set(func() {
+			for i := range s.heads {
+				s.heads[i] = owner.Head{Node: 2, Epoch: number, Beat: s.heads[i].Beat + 1}
+			}
+		})
+		time.Sleep(time.Minute) // what was granted ends
+		for _, m := range s.nodes {
+			m.now.Reset(number)
+			time.Sleep(2 * time.Second)
+		}
+		time.Sleep(time.Minute)
+		s.uses("before a term", time.Minute, 0, 0)
+		for _, m := range s.nodes {
+			if m.now.Lost() != nil || m.now.Resets() != number || len(m.now.Owned()) > 0 {
+				t.Errorf("node %d: %v, %d, %d shards", m.id, m.now.Lost(), m.now.Resets(), len(m.now.Owned()))
+			}
+		}
+		if o := s.claim(t, 2, "k"); o != once.Repeat {
+			t.Errorf("the key: %v", o)
+		}
+		time.Sleep(time.Minute + 20*time.Second)
+		s.uses("after a term", time.Minute, 97, 100)
+		first.kill()
+		time.Sleep(10 * time.Second)
+		first.begin()
+		if time.Sleep(10 * time.Second); first.now.Lost() != nil || first.now.Resets() != number {
+			t.Errorf("the next process: %v, %d", first.now.Lost(), first.now.Resets())
+		}
+	})
+}
+
 func TestANodePauses(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		s := three(t)

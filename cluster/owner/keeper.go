@@ -21,6 +21,7 @@ type Config struct {
 // Memory is what a node keeps on its disk.
 type Memory struct {
 	Origin Origin
+	Reset  uint64       // the newest that this node has followed
 	Marks  [Shards]Mark // the newest that it wrote or was granted under
 }
 
@@ -75,6 +76,17 @@ func New(cfg Config) *Keeper { return &Keeper{cfg: cfg, memory: cfg.Memory} }
 // Lost is why no calls are made any more: the engine has lost writes. An operator's reset ends that.
 func (k *Keeper) Lost() error { return k.lost }
 
+// Lose notes that the engine has lost writes.
+func (k *Keeper) Lose(err error) {
+	k.lost, k.open, k.held, k.count = err, nil, [Shards]*holding{}, 0
+}
+
+// Reset follows a reset of the engine: this node knows nothing of it any more, and holds nothing. What it has granted
+// and was granted ends by itself, before anybody takes a shard.
+func (k *Keeper) Reset(number uint64) {
+	*k = Keeper{cfg: k.cfg, memory: Memory{Reset: number}, number: k.number, leaving: k.leaving}
+}
+
 // Memory is what must be on the disk before the caller acts on the newest result.
 func (k *Keeper) Memory() *Memory { return &k.memory }
 
@@ -102,8 +114,8 @@ func (k *Keeper) Epoch(shard int) uint64 {
 // Acked is the newest beat of a shard of this node that is durable.
 func (k *Keeper) Acked(shard int) uint64 { return k.held[shard].acked }
 
-// Owner is who owned a shard at the last reading, 0: nobody known.
-func (k *Keeper) Owner(shard int) uint16 { return k.heads[shard].Node }
+// Owner is who decided about a shard at the last reading, 0: nobody known.
+func (k *Keeper) Owner(shard int) uint16 { return k.heads[shard].Decides() }
 
 // Call makes the next call, unless one is on its way. changes returns what the book of a shard has that the engine may
 // not have; it stays changed until Acked names the shard.
@@ -238,11 +250,18 @@ func (k *Keeper) check(o *opened, r *Result) error {
 	} else if r.Origin.Timeline < was.Timeline {
 		return fmt.Errorf("the database went back from timeline %d to %d", was.Timeline, r.Origin.Timeline)
 	}
+	first, older := 0, 0
 	for s, m := range o.marks {
 		if h := r.Heads[s]; (Mark{h.Epoch, h.Beat}).Before(m) {
-			return fmt.Errorf("the database has lost writes: shard %d is at epoch %d, beat %d, and was at %d, %d",
-				s, h.Epoch, h.Beat, m.Epoch, m.Beat)
+			if older++; older == 1 {
+				first = s
+			}
 		}
+	}
+	if older > 0 {
+		h, m := r.Heads[first], o.marks[first]
+		return fmt.Errorf("the database has lost writes: %d of %d shards are older than this node knows them; shard "+
+			"%d is at epoch %d, beat %d, and was at %d, %d", older, Shards, first, h.Epoch, h.Beat, m.Epoch, m.Beat)
 	}
 	return nil
 }

@@ -28,6 +28,15 @@ type Head struct {
 	Clock       int64  // the engine's at the last write, in nanoseconds; it never goes back
 }
 
+// Decides is the node that answers asks, 0: none does. After a reset a row has an owner that never beats, so that the
+// shard is taken a term later.
+func (h *Head) Decides() uint16 {
+	if h.Incarnation == 0 {
+		return 0
+	}
+	return h.Node
+}
+
 // Mark is how far a row was seen to be.
 type Mark struct{ Epoch, Beat uint64 }
 

@@ -406,6 +406,7 @@ type View struct {
 	Members  []Member // by number
 	Standbys Standbys
 	Now      float64 // the database's clock then, in seconds since 1970
+	Reset    uint64  // the newest, 0: there was none
 }
 
 // Standbys are those for which a commit may wait.
@@ -452,6 +453,15 @@ const fence = `WITH there AS MATERIALIZED (
 	SELECT m.number FROM mta_cluster.members m WHERE m.number = $1 AND m.incarnation = $2 FOR UPDATE)
 	SELECT COALESCE((SELECT mta_cluster.forgotten(t.number, $3) FROM there t), 'false')`
 
+// Reset begins anew what the nodes have in the database, for a node that knows of an earlier reset, and returns its
+// number, which is later than that. Shards have no owner for a term.
+func (e *Engine) Reset(ctx context.Context, node uint16, known uint64) (reset uint64, err error) {
+	if err = e.call(ctx, &reset, "SELECT mta_cluster.reset($1, $2)", node, known); err != nil {
+		err = fmt.Errorf("the reset of the cluster: %w", err)
+	}
+	return reset, err
+}
+
 // View reads all rows of members, and the standbys. It waits for no commit.
 func (e *Engine) View(ctx context.Context) (v View, err error) {
 	if err = e.call(ctx, &v, view); err != nil {
@@ -461,7 +471,8 @@ func (e *Engine) View(ctx context.Context) (v View, err error) {
 }
 
 const view = `SELECT jsonb_build_object('standbys', mta_cluster.standbys(),
-	'now', extract(epoch FROM clock_timestamp()), 'members', COALESCE(jsonb_agg(to_jsonb(m)
+	'now', extract(epoch FROM clock_timestamp()),
+	'reset', (SELECT to_jsonb(v)->'reset' FROM mta_cluster.version v), 'members', COALESCE(jsonb_agg(to_jsonb(m)
 	|| jsonb_build_object('ago', extract(epoch FROM clock_timestamp() - m.seen)) ORDER BY m.number), '[]'))
 	FROM mta_cluster.members m`
 

@@ -22,8 +22,11 @@ var third string
 //go:embed names.sql
 var fourth string
 
+//go:embed resets.sql
+var fifth string
+
 // scripts make each version from the one before.
-var scripts = []string{first, second, third, fourth}
+var scripts = []string{first, second, third, fourth, fifth}
 
 var version = len(scripts)
 
