@@ -142,6 +142,7 @@ type Mover struct {
 	declined map[string]uint64 // nodes that have declined a message, by their bits
 	guests   map[uint16]*guest // by the node whose mail it is
 	end      func()            // Start's
+	informed chan struct{}     // closed when all nodes have the keys that can get them; nil: nobody has asked
 }
 
 // pending is a batch that may be at another node.

@@ -126,6 +126,38 @@ func (c *crew) dismiss() {
 // Inform gives the keys to all nodes that take mail, before any of it moves.
 func (m *Mover) Inform(ctx context.Context) { m.engage(ctx).dismiss() }
 
+// Informed gives the keys to all nodes, in the background if ctx ends before. Then done is false: ask again. why is of
+// nodes that have not got them.
+func (m *Mover) Informed(ctx context.Context) (why []NodeStatus, done bool) {
+	m.mu.Lock()
+	ended := m.informed
+	if ended == nil {
+		ended = make(chan struct{})
+		m.informed = ended
+		go func() { // ended by the bounds of its talks
+			m.Inform(context.WithoutCancel(ctx))
+			close(ended)
+		}()
+	}
+	m.mu.Unlock()
+	select {
+	case <-ended:
+	case <-ctx.Done():
+		return nil, false
+	}
+	m.mu.Lock()
+	m.informed = nil
+	m.mu.Unlock()
+	nodes := m.cfg.Nodes()
+	for _, n := range m.Status().Nodes {
+		member := slices.ContainsFunc(nodes, func(is Node) bool { return is.Number == n.Node && !is.Forgotten })
+		if n.Why != "" && member {
+			why = append(why, n)
+		}
+	}
+	return why, true
+}
+
 // begin opens a talk with a node, which has the keys then, but those of submissions that are still under way.
 func (m *Mover) begin(ctx context.Context, p *peer, n Node) (*worker, error) {
 	conn, err := m.cfg.Open(ctx, n.Number, Purpose)
@@ -136,10 +168,15 @@ func (m *Mover) begin(ctx context.Context, p *peer, n Node) (*worker, error) {
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
 	a, err := ask(conn, request{verbOffer, m.cfg.Name, m.cfg.Node}, offered, nil)
-	if keys := m.cfg.Mail.Requested(); err == nil && a.Refused == "" && keys > p.keyed {
+	m.mu.Lock()
+	keyed := p.keyed
+	m.mu.Unlock()
+	if keys := m.cfg.Mail.Requested(); err == nil && a.Refused == "" && keys > keyed {
 		a, err = ask(conn, request{verbKeys, m.cfg.Name, m.cfg.Node}, patience, m.cfg.Mail.Keys)
 		if err == nil && a.Refused == "" {
-			p.keyed = keys
+			m.mu.Lock()
+			p.keyed = max(p.keyed, keys)
+			m.mu.Unlock()
 		}
 	}
 	if err == nil && a.Refused != "" {

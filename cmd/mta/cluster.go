@@ -31,7 +31,7 @@ configuration and no running relay.`
 func newCluster(c *cli) *cobra.Command {
 	return group("cluster", "relays that are a cluster, their database and certificates", clusterHelp,
 		newClusterInit(c), newClusterCheck(c), newClusterStatus(c), newClusterDrain(c), newClusterUndrain(c),
-		newClusterForget(c), newClusterAdopt(c), newClusterCA(c))
+		newClusterForget(c), newClusterAdopt(c), newClusterReset(c), newClusterCA(c))
 }
 
 func newClusterStatus(c *cli) *cobra.Command {

@@ -3,7 +3,11 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -42,5 +46,81 @@ func TestAnAdoptionFails(t *testing.T) {
 				t.Errorf("%s: it shows %s", asJSON, all)
 			}
 		}
+	}
+}
+
+// TestAReset is refused while nothing is known to be lost, a node does not answer, or keys are not at all nodes, unless
+// that is accepted. Keys come before the reset, and a dry run changes nothing.
+func TestAReset(t *testing.T) {
+	lost := api.Cluster{On: true, Lost: "the database has lost writes: 3 of 64 shards"}
+	well := api.Cluster{On: true, Takes: true}
+	for name, tt := range map[string]struct {
+		two          api.Cluster
+		away, keyed  bool // node 2; node 1 has got its keys
+		accept, dry  bool
+		fails, posts string
+	}{
+		"nothing is lost":          {two: well, keyed: true, fails: "no node that answers has found"},
+		"nothing, accepted":        {two: well, keyed: true, accept: true, posts: "keys 1, keys 2, reset 0"},
+		"a dry run":                {two: lost, keyed: true, dry: true},
+		"lost":                     {two: lost, keyed: true, posts: "keys 1, keys 2, reset 0"},
+		"keys are missing":         {two: lost, fails: "those of node 2 to node 1: its disk is full", posts: "keys 1, keys 2"},
+		"missing keys, accepted":   {two: lost, accept: true, posts: "keys 1, keys 2, reset 0"},
+		"a node is away":           {away: true, keyed: true, fails: "node 2: the relay answered Service Unavailable: what its clients send again"},
+		"a node away, accepted":    {away: true, keyed: true, accept: true, posts: "keys 1, reset 0"},
+		"a node away in a dry run": {away: true, keyed: true, dry: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			one := lost
+			if tt.two.Takes {
+				one = well
+			}
+			one.Members = []api.ClusterMember{{Node: 1}, {Node: 2}, {Node: 3, Forgotten: true}}
+			var posts []string
+			client := api.NewLocalClient(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				node, _ := strconv.Atoi(r.Header.Get("Mta-Node"))
+				var answer any
+				switch {
+				case node == 2 && tt.away:
+					w.WriteHeader(http.StatusServiceUnavailable)
+					answer = map[string]any{"error": map[string]any{"message": "connection refused"}}
+				case r.Method == "GET" && node == 2:
+					answer = tt.two
+				case r.Method == "GET":
+					answer = one
+				default:
+					var in api.Reset
+					if err := json.NewDecoder(r.Body).Decode(&in); err != nil || r.URL.Path != "/v1/cluster/reset" {
+						t.Errorf("%s: %v", r.URL, err)
+					}
+					what, done := "reset", api.WasReset{Done: true}
+					if in.Keys {
+						what = "keys"
+						if node == 2 && !tt.keyed {
+							done.Without = []api.MovingNode{{Node: 1, LeftOut: "its disk is full"}}
+						}
+					}
+					posts, answer = append(posts, fmt.Sprint(what, " ", node)), done
+				}
+				json.NewEncoder(w).Encode(answer)
+			}))
+			var out, notes bytes.Buffer
+			c := &cli{out: &out, err: &notes}
+			r := resetting{c: c, in: api.Intent{DryRun: tt.dry}, accept: tt.accept, noWait: true}
+			done, err := r.run(t.Context(), client, nil)
+			if err == nil && tt.fails != "" || err != nil && (tt.fails == "" || !strings.Contains(err.Error(), tt.fails)) {
+				t.Errorf("the error is %v, want %q", err, tt.fails)
+			}
+			if all := strings.Join(posts, ", "); all != tt.posts {
+				t.Errorf("it has posted %q, want %q", all, tt.posts)
+			}
+			if err := c.wasReset(done); err != nil || done.Reset != strings.Contains(tt.posts, "reset") {
+				t.Errorf("%+v, %v", done, err)
+			}
+			if all := out.String(); tt.dry && (!strings.Contains(all, "node 1: the database has lost writes: 3 of 64 shards\n") ||
+				!strings.Contains(all, "node 2: ")) {
+				t.Errorf("it prints %s", all)
+			}
+		})
 	}
 }

@@ -103,6 +103,21 @@ type Adoption struct {
 	Letters int      `json:"letters"` // of sendmail in its maildrop, which stay there
 }
 
+// Reset has the nodes begin anew in the database, after that has lost writes.
+type Reset struct {
+	// only give all other nodes the keys by which clients can repeat requests, of which the database may have lost some
+	Keys bool `json:"keys,omitempty"`
+	Intent
+}
+
+// WasReset is what came of that.
+type WasReset struct {
+	Effect
+	Done bool `json:"done"` // false: the keys are on their way yet; ask again
+	// with keys: which nodes have not got them, and why
+	Without []MovingNode `json:"without,omitempty"`
+}
+
 // Clusters is what the server asks of the relay about its cluster.
 type Clusters interface {
 	Cluster(context.Context) (Cluster, error)
@@ -110,6 +125,7 @@ type Clusters interface {
 	DrainNode(context.Context, Intent) (DrainedNode, error)
 	UndrainNode(context.Context, Intent) (DrainedNode, error)
 	Moving(context.Context) (Moving, error)
+	Reset(context.Context, Reset) (WasReset, error)
 }
 
 // Adopters is what the server asks of the relay about the mail of dead nodes.

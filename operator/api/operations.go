@@ -177,6 +177,8 @@ var (
 		"take new mail again, and keep the queue", with(Clusters.UndrainNode))
 	OpMoving = reads("moving", "/v1/cluster/moving", "how far the queue has moved to the other nodes",
 		alone(Clusters.Moving))
+	OpReset = admins(changes("reset", "/v1/cluster/reset", "cluster reset",
+		"have the nodes of the cluster begin anew in the database, after that has lost writes", with(Clusters.Reset)))
 	OpAdopt = admins(changes("adopt", "/v1/cluster/adopt", "cluster adopt",
 		"move the mail of a dead node to the living ones, from its data directory", with(Adopters.Adopt)))
 	OpAdoption = reads("adoption", "/v1/cluster/adoption", "how far the mail of a dead node has moved",

@@ -600,6 +600,43 @@ func TestWhoTakesNoMail(t *testing.T) {
 }
 
 // TestWhatWasDeclinedIsOfferedAgain: once the operator has mended the reason, and drains the node again.
+// TestAllNodesGetTheKeys of a node that moves no mail, in the background; those that can't get them are named.
+func TestAllNodesGetTheKeys(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		h := newHouse(t, 1, node+`"one"`, node+`"two"`, node+`"three"`, node+`"four"`)
+		one, two := h.nodes[0], h.nodes[1]
+		h.mu.Lock()
+		h.nodes[2].refuses, h.nodes[3].forgotten = "its disk is full", true
+		h.mu.Unlock()
+		if _, outcome, err := takeOnce(one.Queue, one.Repeats, "k", "hello"); err != nil || outcome != intake.Fresh {
+			t.Fatal(outcome, err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, done := one.mover.Informed(ctx); done {
+			t.Error("it waits although its caller does not")
+		}
+		h.pass(time.Second)
+		without, done := one.mover.Informed(t.Context())
+		if !done || len(without) != 1 || without[0].Node != 3 || !strings.Contains(without[0].Why, "its disk is full") {
+			t.Errorf("without the keys: %+v, %t", without, done)
+		}
+		if known, err := two.Repeats.Known("acme", "k"); err != nil || !known {
+			t.Errorf("node 2 knows the key: %t, %v", known, err)
+		}
+		if known, err := h.nodes[2].Repeats.Known("acme", "k"); err != nil || known {
+			t.Errorf("node 3 knows the key: %t, %v", known, err)
+		}
+		h.mu.Lock()
+		h.nodes[2].refuses = ""
+		h.mu.Unlock()
+		h.pass(10 * time.Second)
+		if without, done := one.mover.Informed(t.Context()); !done || len(without) > 0 {
+			t.Errorf("without the keys: %+v, %t", without, done)
+		}
+	})
+}
+
 func TestWhatWasDeclinedIsOfferedAgain(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		h := newHouse(t, 1, node+`"one"`, `nodeid = "two"`)
