@@ -30,6 +30,7 @@ var dryRuns = map[string]struct {
 	}, `{"action":"hold","filter":{"domain":"box.example"}}`},
 	"/v1/cluster/drain":   {[]string{`{}`, `{"node":2}`, `{"node":"x"}`}, ""},
 	"/v1/cluster/adopt":   {[]string{`{}`, `{"dir":"data"}`, `{"dir":"/none"}`, `{"dir":"/none","node":2}`}, ""},
+	"/v1/cluster/reset":   {[]string{`{}`, `{"keys":true}`}, ""},
 	"/v1/cluster/undrain": {[]string{`{}`, `{"node":2}`}, ""},
 	"/v1/queue/remove-moved": {[]string{
 		`{"receipt":[{"id":"1kjmma2g00007"}]}`, `{"receipt":[{"id":"1kjmma2g00007","recipients":[1,0]}]}`, `{"receipt":[{"node":"relay.example","id":"x","recipients":[0]}]}`,
