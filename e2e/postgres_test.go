@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -357,7 +358,7 @@ func TestPostgresInitAndCheck(t *testing.T) {
 		}
 	}
 	primary.ask(t, "DROP TABLE mta_cluster.warmups, mta_cluster.warmup_clock; DROP FUNCTION mta_cluster.warmup_time, "+
-		"mta_cluster.warmups_claimed, mta_cluster.warmups_written; ALTER TABLE mta_cluster.members DROP COLUMN name; "+
+		"mta_cluster.warmups_claimed, mta_cluster.warmups_written; ALTER TABLE mta_cluster.members DROP COLUMN name, DROP COLUMN plans; "+
 		"ALTER TABLE mta_cluster.version DROP COLUMN reset; DROP FUNCTION mta_cluster.reset; UPDATE mta_cluster.version SET version = 2")
 	found(maker, "schema", false, "version 2; mta cluster init makes it version 5")
 	if was, is, err := maker.Init(t.Context()); err != nil || was != 2 || is != 5 {
@@ -418,13 +419,17 @@ func TestPostgresInitAndCheck(t *testing.T) {
 			t.Errorf("node %d has joined", number)
 		}
 	}
-	me := postgres.Member{Number: 3, Incarnation: 1, Process: 5, Life: 7}
+	me := postgres.Member{Number: 3, Incarnation: 1, Process: 5, Life: 7, Plans: map[string]string{"standard": "5e6f"}}
 	copied := me
 	copied.Life++
 	for _, m := range []postgres.Member{me, me, copied, {Number: 3, Incarnation: 1, Process: 4, Life: 7}} {
-		if err := service.Join(t.Context(), m); (err == nil) != (m == me) {
+		if err := service.Join(t.Context(), m); (err == nil) != reflect.DeepEqual(m, me) {
 			t.Errorf("joining as %+v: %v", m, err)
 		}
+	}
+	view, err := serve.View(t.Context())
+	if err != nil || len(view.Members) != 2 || view.Members[1].Plans["standard"] != "5e6f" {
+		t.Errorf("the members are %+v, %v", view.Members, err)
 	}
 	if _, err := serve.Forget(t.Context(), 3, false); err == nil || !strings.Contains(err.Error(), " answered 0 s ago: ") {
 		t.Errorf("a node that answers is forgotten: %v", err)

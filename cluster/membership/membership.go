@@ -60,10 +60,11 @@ type Config struct {
 	Name     string // the nodeid of this relay
 	Address  string // where this node listens, and where the others reach it
 	Pair     certificates.Pair
-	CA       string             // the file of the cluster's authority
-	Path     string             // of what the node keeps in the data directory
-	Changes  *exchange.Exchange // exchanged while this relay takes part; may be nil
-	Version  string             // of the program
+	CA       string                   // the file of the cluster's authority
+	Path     string                   // of what the node keeps in the data directory
+	Changes  *exchange.Exchange       // exchanged while this relay takes part; may be nil
+	Version  string                   // of the program
+	Plans    func() map[string]string // sums of the warm-up plans that this relay uses, by their names
 	Now      func() time.Time
 	Log      *slog.Logger
 
@@ -103,6 +104,9 @@ type Membership struct {
 	since   time.Duration // by the clock: when joined
 	failed  error         // why the newest attempt to read and write the row did
 	changed func(members bool)
+
+	otherPlan  string        // the difference of a warm-up plan, ""
+	otherSince time.Duration // by the clock: when there was none, last
 }
 
 // kept is what package node keeps.
@@ -277,6 +281,7 @@ func (m *Membership) attend() {
 		m.mu.Lock()
 		was := m.count()
 		m.view, m.read = view, m.cfg.clock()
+		m.comparePlans()
 		other := m.count() != was
 		m.mu.Unlock()
 		if other {
@@ -334,7 +339,8 @@ func (m *Membership) join(ctx context.Context, view postgres.View) (err error) {
 	}
 	m.node.Seen(view.Now)
 	err = m.cfg.writer.Join(ctx, postgres.Member{Number: m.number, Name: m.cfg.Name, Address: m.cfg.Address,
-		Version: m.cfg.Version, Incarnation: m.have.Incarnation, Process: m.have.Process, Life: m.cfg.life})
+		Plans: m.cfg.Plans(), Version: m.cfg.Version, Incarnation: m.have.Incarnation, Process: m.have.Process,
+		Life: m.cfg.life})
 	if err == nil && m.resets() < view.Reset {
 		m.node.Reset(view.Reset)
 	}

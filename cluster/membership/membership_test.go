@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -158,8 +159,9 @@ func (d *database) forget(n uint16) {
 // site is a machine with certificates.
 type site struct {
 	*testing.T
-	db  *database
-	dir string
+	db    *database
+	dir   string
+	plans [4]atomic.Pointer[map[string]string] // by number
 }
 
 var errAway = errors.New("connection refused")
@@ -177,7 +179,7 @@ func within(t *testing.T, test func(s *site)) {
 		} else if err := ca.Init(filepath.Join(dir, "ca"), "mail", time.Now()); err != nil {
 			t.Fatal(err)
 		}
-		test(&site{t, newDatabase(), dir})
+		test(&site{T: t, db: newDatabase(), dir: dir})
 	})
 }
 
@@ -209,6 +211,12 @@ func (s *site) open(number uint16, dir string, life uint64) (*Membership, error)
 	return Open(Config{Name: filepath.Base(dir), Address: fmt.Sprintf("10.0.0.%d:2571", number), Pair: p, CA: filepath.Join(s.dir, "ca", ca.Certificate),
 		Path: filepath.Join(s.dir, dir, "cluster"), Version: "1.0", Now: time.Now, Log: slog.New(slog.DiscardHandler),
 		writer: s.db, reader: s.db, boot: uint64(number), life: life, listener: silence{make(chan struct{})},
+		Plans: func() map[string]string {
+			if p := s.plans[number].Load(); p != nil {
+				return *p
+			}
+			return nil
+		},
 		clock: func() time.Duration { return time.Hour + time.Since(began) },
 		dial:  func(context.Context, string) (net.Conn, error) { return nil, errAway }})
 }
@@ -550,6 +558,40 @@ func TestAReset(t *testing.T) {
 		if s.pass(4 * time.Minute); shards(all...) != owner.Shards {
 			t.Errorf("%d shards are owned", shards(all...))
 		}
+		for _, m := range all {
+			m.Close()
+		}
+	})
+}
+
+// TestOtherPlans is an alarm at all nodes when one that runs has another warm-up plan for longer than a reload of all takes.
+func TestOtherPlans(t *testing.T) {
+	within(t, func(s *site) {
+		s.plans[1].Store(&map[string]string{"standard": "a", "own": "x"})
+		s.plans[2].Store(&map[string]string{"standard": "b"})
+		all := []*Membership{s.starts(1, "mx1", 1), s.starts(2, "mx2", 2), s.starts(3, "mx3", 3)}
+		alarmed := func(when string, words ...string) {
+			t.Helper()
+			for i, m := range all {
+				if what := m.plansDiffer(); (words[i] == "") != (what == "") || !strings.Contains(what, words[i]) {
+					t.Errorf("%s node %d has %q, want %q", when, i+1, what, words[i])
+				}
+			}
+		}
+		s.pass(50 * time.Second)
+		alarmed("before a minute has passed", "", "", "")
+		s.pass(30 * time.Second)
+		alarmed("then", `node 2 has another warm-up plan "standard"`, `node 1 has another warm-up plan "standard"`, "")
+		s.plans[2].Store(&map[string]string{"standard": "a"})
+		s.pass(15 * time.Second)
+		alarmed("after a reload", "", "", "")
+		s.plans[1].Store(&map[string]string{"standard": "c"})
+		s.pass(80 * time.Second)
+		alarmed("with another one", `node 2 has`, `node 1 has`, "")
+		all[1].Close()
+		all = append(all[:1], all[2])
+		s.pass(40 * time.Second)
+		alarmed("when that node is gone", "", "")
 		for _, m := range all {
 			m.Close()
 		}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -51,7 +52,7 @@ func (m *Membership) Status() (s Status) {
 	return s
 }
 
-// apart is for how long nodes may have a limit by several definitions: a reload of all takes so long.
+// apart is for how long nodes may have a limit, or a plan, by several definitions: a reload of all takes so long.
 const apart = time.Minute
 
 // differing is what is wrong with the settings of nodes; "": nothing.
@@ -69,6 +70,36 @@ func differing(all []share.Difference) string {
 	}
 	return fmt.Sprintf("the nodes have different settings, and the smallest limit counts: %s. Give all nodes the same "+
 		"blocks, and reload", strings.Join(words, "; "))
+}
+
+// comparePlans notes a node that uses another plan of a name that this one uses, and since when there is any. m.mu is
+// held.
+func (m *Membership) comparePlans() {
+	own, was := m.cfg.Plans(), m.otherPlan
+	m.otherPlan = ""
+	for _, row := range m.view.Members {
+		for _, name := range slices.Sorted(maps.Keys(own)) {
+			its, uses := row.Plans[name]
+			if m.otherPlan != "" || !uses || its == own[name] || row.Forgotten || row.Ago > absent.Seconds() {
+				continue
+			}
+			m.otherPlan = fmt.Sprintf("node %d has another warm-up plan %q: what one of both finds due happens to an "+
+				"address that both send from. Give all nodes the same plan, and reload", row.Number, name)
+		}
+	}
+	if was == "" {
+		m.otherSince = m.cfg.clock()
+	}
+}
+
+// plansDiffer is what is wrong with the warm-up plans of nodes; "": nothing, or not for long.
+func (m *Membership) plansDiffer() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.cfg.clock()-m.otherSince < apart {
+		return ""
+	}
+	return m.otherPlan
 }
 
 // absent is for how long a member has not written its row when it counts as away. It writes it every look.
@@ -184,6 +215,9 @@ func (m *Membership) Trouble() (part, database, standby, certificate string) {
 	}
 	if part+database == "" && n != nil {
 		part = differing(n.Differences(apart))
+	}
+	if part+database == "" {
+		part = m.plansDiffer()
 	}
 	if missing := standbys.Missing(); missing != "" && !m.cfg.Database.Replicated && len(s.Members) > 0 {
 		standby = "the cluster's database has no synchronous standby: " + missing

@@ -389,14 +389,15 @@ func (e *Engine) Tidy(ctx context.Context, most int) (n int, err error) {
 
 // Member is a node's row.
 type Member struct {
-	Number      uint16 `json:"number"` // from 1 to 1,023
-	Name        string `json:"name"`   // the nodeid of the relay; "": a program that knows none has written the row
-	Address     string `json:"address"`
-	Version     string `json:"version"` // of the program
-	Incarnation uint64 `json:"incarnation"`
-	Process     uint64 `json:"process"` // of the incarnation
-	Life        uint64 `json:"life"`    // of that process, by chance
-	Forgotten   bool   `json:"forgotten"`
+	Number      uint16            `json:"number"` // from 1 to 1,023
+	Name        string            `json:"name"`   // the nodeid of the relay; "": a program that knows none has written the row
+	Plans       map[string]string `json:"plans"`  // sums of the warm-up plans that it uses, by their names
+	Address     string            `json:"address"`
+	Version     string            `json:"version"` // of the program
+	Incarnation uint64            `json:"incarnation"`
+	Process     uint64            `json:"process"` // of the incarnation
+	Life        uint64            `json:"life"`    // of that process, by chance
+	Forgotten   bool              `json:"forgotten"`
 	// Seconds since the row was written last, by the database's clock. Join leaves it out.
 	Ago float64 `json:"ago,omitempty"`
 }

@@ -1,10 +1,11 @@
--- Version 4: members have the nodeids of their relays.
+-- Version 4: members have the nodeids of their relays, and sums of their warm-up plans.
 SET LOCAL synchronous_commit = on;
 SET LOCAL client_min_messages = warning;
 
 UPDATE mta_cluster.version SET version = 4;
 
-ALTER TABLE mta_cluster.members ADD COLUMN name text; -- NULL: a program that knows none has written the row
+-- NULL: a program that knows none has written the row.
+ALTER TABLE mta_cluster.members ADD COLUMN name text, ADD COLUMN plans jsonb;
 
 -- joined writes a member's row, and refuses what an earlier incarnation or process asks for. A process has one life: a
 -- copy of its data directory has the same number of the process, and another life.
@@ -22,7 +23,7 @@ BEGIN
 	wanted.seen := clock_timestamp();
 	INSERT INTO mta_cluster.members AS m SELECT wanted.* ON CONFLICT (number) DO UPDATE SET address = excluded.address,
 		version = excluded.version, incarnation = excluded.incarnation, process = excluded.process,
-		life = excluded.life, forgotten = false, seen = excluded.seen, name = excluded.name
+		life = excluded.life, forgotten = false, seen = excluded.seen, name = excluded.name, plans = excluded.plans
 		WHERE (m.incarnation, m.process) < (excluded.incarnation, excluded.process)
 			OR (m.incarnation, m.process, m.life) = (excluded.incarnation, excluded.process, excluded.life);
 	IF NOT FOUND AND there.incarnation > wanted.incarnation THEN

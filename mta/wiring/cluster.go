@@ -90,9 +90,10 @@ func Outages(c *exchange.Exchange, now func() time.Time, log *slog.Logger) *outa
 	return outages.New(outages.Config{Note: c.Of("host"), Age: c.Age, Waiting: c.Waiting, Now: now, Log: log})
 }
 
-// Cluster takes part in the cluster of a configuration, nil without one.
+// Cluster takes part in the cluster of a configuration, nil without one. policy is the one in force.
 func Cluster(
-	cfg *config.Config, version string, c *exchange.Exchange, now func() time.Time, log *slog.Logger,
+	cfg *config.Config, version string, c *exchange.Exchange, policy func() *Policy, now func() time.Time,
+	log *slog.Logger,
 ) (*membership.Membership, error) {
 	k := &cfg.Cluster
 	if !k.On() {
@@ -102,6 +103,7 @@ func Cluster(
 		Database: postgres.Config{Database: string(k.Database), Replicated: k.Replicated}, Name: cfg.NodeID,
 		Address: k.Address,
 		Pair:    k.Pair(), CA: k.CA, Path: k.Path, Changes: c, Version: version, Now: now, Log: log,
+		Plans: func() map[string]string { return policy().planSums() },
 	})
 }
 
