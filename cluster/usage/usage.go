@@ -38,7 +38,7 @@ type Node interface {
 type Room struct {
 	OK       bool
 	None     bool          // this relay has no part of the limit
-	Wait     time.Duration // until a rate has an event, if this relay has a part
+	Wait     time.Duration // until a rate has what is lacking, if this relay has a part
 	Patience time.Duration // for so long it pays to wait for a larger part
 }
 
@@ -181,16 +181,24 @@ func (u *Uses) Left(l share.Limit) (events int64, part float64) {
 func (u *Uses) Meet(l share.Limit) Room {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return u.wait(u.of(l), u.node())
+	return u.wait(u.of(l), u.node(), 1)
 }
 
-// wait is Meet for a use. u.mu is held.
-func (u *Uses) wait(x *use, n Node) Room {
+// wait is Meet for some events of a use. u.mu is held.
+func (u *Uses) wait(x *use, n Node, events int64) Room {
 	r := Room{None: true, Patience: u.meet(x, n)}
-	if n != nil {
-		wait, depth := n.Next(x.limit.Name)
-		r.Wait, r.None = wait, depth == 0
+	if n == nil {
+		return r
 	}
+	wait, depth := n.Next(x.limit.Name)
+	left, part := n.Left(x.limit.Name)
+	if r.None = depth == 0; left > 0 {
+		wait = 0 // who has one and waits for more would try again at once, for two seconds
+	}
+	if lacks := float64(x.owed) + min(float64(events), depth) - float64(max(left, 1)); part > 0 && lacks > 0 {
+		wait += time.Duration(min(lacks/part/x.limit.Rate*float64(time.Second), math.MaxInt64/2))
+	}
+	r.Wait = wait
 	return r
 }
 
@@ -205,7 +213,7 @@ func (u *Uses) Spend(l share.Limit, events int64) Room {
 			return Room{OK: true}
 		}
 	}
-	return u.wait(x, n)
+	return u.wait(x, n, events)
 }
 
 // Charge is Spend for what can be more than this relay's part can save up. That is taken when all of the part is saved
@@ -215,7 +223,7 @@ func (u *Uses) Charge(l share.Limit, events int64) Room {
 	defer u.mu.Unlock()
 	n, x := u.node(), u.of(l)
 	if n == nil {
-		return u.wait(x, n)
+		return u.wait(x, n, events)
 	}
 	x.pay(n)
 	left, _ := n.Left(l.Name)
@@ -223,7 +231,7 @@ func (u *Uses) Charge(l share.Limit, events int64) Room {
 	saved := depth >= 1 && left >= int64(depth)
 	final := int64(depth) >= l.Burst-1 || !x.since.IsZero() && u.now().Sub(x.since) >= patience
 	if x.owed > 0 || left < events && !(saved && final) {
-		return u.wait(x, n)
+		return u.wait(x, n, events)
 	}
 	x.owe(n, events)
 	return Room{OK: true}

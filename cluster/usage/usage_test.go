@@ -321,3 +321,30 @@ func TestMoreThanAPartIsOwed(t *testing.T) {
 	}
 	charge(a, 8, 10*time.Second)
 }
+
+// TestHowLongALargeRequestWaits: until there is so much, not until there is one event.
+func TestHowLongALargeRequestWaits(t *testing.T) {
+	w := newWorld(t, 1)
+	a := w.nodes[0]
+	for a.uses.Meet(events).None {
+		w.step()
+	}
+	for left, _ := a.uses.Left(events); left < events.Burst; left, _ = a.uses.Left(events) {
+		a.uses.Meet(events)
+		w.step()
+	}
+	wait := func(n int64, least, most time.Duration) {
+		t.Helper()
+		if r := a.uses.Charge(events, n); r.OK || r.Wait < least || r.Wait > most {
+			t.Errorf("%d events: %+v, want a wait of %v to %v", n, r, least, most)
+		}
+	}
+	if !a.uses.Spend(events, 8).OK {
+		t.Fatal("8 of 10 events are not there")
+	}
+	wait(3, time.Second/20, time.Second/5) // at 10 a second
+	wait(6, time.Second/3, time.Second/2)
+	wait(1000, 3*time.Second/4, time.Second) // it waits for what can be saved up
+	a.uses.Owe(events, 20)
+	wait(1, 3*time.Second/2, 2*time.Second)
+}
