@@ -175,7 +175,7 @@ func (b *Quotas) Begin(tenant string, octets int64, exempt bool) (_ *QuotaClaim,
 	var l, its QuotaLimits
 	var now, until time.Time
 	var over Excess
-	for again := true; again; again = b.patient(over, &until) {
+	for again := true; again; again, until = b.patient(over, until) {
 		if a, l = b.of(tenant); a == nil {
 			return nil, false, Excess{}
 		}
@@ -214,7 +214,7 @@ func (c *QuotaClaim) Grow(octets int64) (lower bool, over Excess) {
 	l, _ := b.limits(a.tenant)
 	if !c.lowered {
 		var until time.Time
-		for again := true; again; again = b.patient(over, &until) {
+		for again := true; again; again, until = b.patient(over, until) {
 			l, _ = b.limits(a.tenant)
 			over = b.find(a, QuotaLimits{Octets: l.Octets}, more, time.Time{}, c.exempt)
 		}

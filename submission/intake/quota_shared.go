@@ -66,44 +66,50 @@ func (b *Quotas) hold(tenant string, l QuotaLimits, coming QuotaUsage) {
 	}
 }
 
-// excessOfPart is excess for what relays share: it takes one message of the rate, and room for the octets. An exempt
-// message is held to the limits by what this relay has alone. mu is held.
+// excessOfPart is excess for what relays share: it takes one message of the rate, and room for the octets. All limits
+// are asked at once, since each that has to grow takes a second or two. An exempt message is held to the limits by what
+// this relay has alone. mu is held.
 func (b *Quotas) excessOfPart(a *quotaAccount, l QuotaLimits, octets int64, exempt bool) Excess {
 	if exempt {
 		return b.excess(a, l.of(true), octets, time.Time{})
 	}
+	var over Excess
+	has := func(why QuotaReason, p Part) bool {
+		if !p.OK && over.Reason == WithinQuota {
+			part := p // only this goes to the heap
+			over = Excess{Reason: why, Wait: p.Wait, Part: &part}
+		}
+		return p.OK
+	}
 	if l.Messages+l.Octets > 0 {
 		queued := b.queued(a.tenant)
-		if l.Messages > 0 {
-			p := b.shared.HoldMessages(a.tenant, l.Messages, queued.Messages+a.coming.Messages+1, false)
-			if !p.OK {
-				return Excess{Reason: OverMessages, Part: &p}
-			}
+		if n := queued.Messages + a.coming.Messages + 1; l.Messages > 0 {
+			has(OverMessages, b.shared.HoldMessages(a.tenant, l.Messages, n, false))
 		}
-		if l.Octets > 0 {
-			p := b.shared.HoldOctets(a.tenant, l.Octets, queued.Octets+a.coming.Octets+max(octets, 1), false)
-			if !p.OK {
-				return Excess{Reason: OverOctets, Part: &p}
-			}
+		if n := queued.Octets + a.coming.Octets + max(octets, 1); l.Octets > 0 {
+			has(OverOctets, b.shared.HoldOctets(a.tenant, l.Octets, n, false))
 		}
 	}
-	if !l.Rate.Unlimited() {
-		if p := b.shared.Submit(a.tenant, l.Rate); !p.OK {
-			return Excess{Reason: OverRate, Wait: p.Wait, Part: &p}
-		}
+	if !l.Rate.Unlimited() && has(OverRate, b.shared.Submit(a.tenant, l.Rate)) && over.Reason != WithinQuota {
+		b.shared.Unsubmit(a.tenant, l.Rate)
 	}
-	return Excess{}
+	if over.Reason != WithinQuota {
+		b.hold(a.tenant, l, a.coming)
+	}
+	return over
 }
 
 // patient waits until this relay may have more of what something is over, or it no longer pays, without mu, which is
-// held. It reports whether to try again.
-func (b *Quotas) patient(over Excess, until *time.Time) bool {
+// held. It reports whether to try again. until is that of SharedQuotas.Await.
+func (b *Quotas) patient(over Excess, until time.Time) (again bool, _ time.Time) {
 	if over.Part == nil {
-		return false
+		return false, until
 	}
 	b.mu.Unlock()
 	defer b.mu.Lock()
-	return b.shared.Await(*over.Part, until)
+	end := until // this goes to the heap, until does not
+	again = b.shared.Await(*over.Part, &end)
+	return again, end
 }
 
 func overPart(tenant string, over Excess) *reply.Reply {

@@ -19,12 +19,14 @@ type parts struct {
 	none     bool
 	patience time.Duration
 	more     chan struct{}
+	refused  int
 }
 
 func (p *parts) room(ok bool) Part {
 	if ok {
 		return Part{OK: true}
 	}
+	p.refused++
 	return Part{None: p.none, Patience: p.patience}
 }
 
@@ -141,6 +143,19 @@ func TestAPartOfTheQuotas(t *testing.T) {
 	w.now = w.now.Add(time.Minute)
 	if s, _ := w.State("acme"); s.Now.Reason != WithinQuota {
 		t.Errorf("a minute later: %+v", s)
+	}
+}
+
+// TestAllLimitsAreAskedAtOnce: those that have too little are asked for together, and what the others gave goes back.
+func TestAllLimitsAreAskedAtOnce(t *testing.T) {
+	w, p := sharing(three)
+	p.rate = 5
+	if why, _ := w.submit("acme", 10); why != OverMessages || p.refused != 2 || p.rate != 5 || p.held != (QuotaUsage{}) {
+		t.Errorf("%v, %d limits were asked for more, %d left of the rate, %+v in use", why, p.refused, p.rate, p.held)
+	}
+	p.rate, p.messages, p.octets = 0, 1, 10
+	if why, _ := w.submit("acme", 10); why != OverRate || p.held != (QuotaUsage{}) {
+		t.Errorf("%v, %+v in use", why, p.held)
 	}
 }
 

@@ -222,6 +222,23 @@ func BenchmarkBegin(b *testing.B) {
 	}
 }
 
+// TestWhatAClaimTakes of memory: itself alone, also where the message grows.
+func TestWhatAClaimTakes(t *testing.T) {
+	for _, share := range []bool{false, true} {
+		w := newWorld(map[string]QuotaLimits{"acme": {Rate: gcra.Rate{Events: 1e9}, Messages: 1e9, Octets: 1e9}})
+		if share {
+			w.Share(&parts{rate: 1e9, messages: 1e9, octets: 1e9})
+		}
+		if n := testing.AllocsPerRun(100, func() {
+			c, _, _ := w.Begin("acme", 100, false)
+			c.Grow(200)
+			c.Accepted()
+		}); n > 1 {
+			t.Errorf("%v allocations; the limits are shared: %v", n, share)
+		}
+	}
+}
+
 // A connection that came before its tenant was known is not taken for one that is counted.
 func TestConnectionOfATenantThatBecomesKnown(t *testing.T) {
 	w := newWorld(map[string]QuotaLimits{})
