@@ -147,30 +147,34 @@ func (b *Limits) charge(all []limit, n [measures]int) (wait time.Duration, over 
 	return wait, over
 }
 
-// chargeParts is charge for this relay's parts: it waits for larger ones.
+// chargeParts is charge for this relay's parts: it waits for larger ones, and has asked for all of them by then.
 func (b *Limits) chargeParts(all []limit, n [measures]int) (wait time.Duration, over []string) {
-	var until time.Time
-	for {
-		p, taken := intake.Part{OK: true}, 0
-		for ; taken < len(all); taken++ {
-			l := &all[taken]
+	taken := make([]*limit, 0, len(all))
+	for until := (time.Time{}); ; {
+		least := intake.Part{OK: true}
+		wait, over, taken = time.Second, nil, taken[:0]
+		for i := range all {
+			l := &all[i]
 			if n[l.what] == 0 {
 				continue
 			}
-			if p = b.shared.Charge(l.name(), l.rate, int64(n[l.what])); !p.OK {
-				wait, over = max(p.Wait, time.Second), []string{l.policy()}
-				break
+			p := b.shared.Charge(l.name(), l.rate, int64(n[l.what]))
+			if p.OK {
+				taken = append(taken, l)
+				continue
 			}
+			if least.OK || p.Patience < least.Patience {
+				least = p
+			}
+			wait, over = max(wait, p.Wait), append(over, l.policy())
 		}
-		if p.OK {
+		if least.OK {
 			return 0, nil
 		}
-		for _, l := range all[:taken] {
-			if n[l.what] > 0 {
-				b.shared.Refund(l.name(), l.rate, int64(n[l.what]))
-			}
+		for _, l := range taken {
+			b.shared.Refund(l.name(), l.rate, int64(n[l.what]))
 		}
-		if !b.shared.Await(p, &until) {
+		if !b.shared.Await(least, &until) {
 			return wait, over
 		}
 	}

@@ -144,4 +144,8 @@ func TestLimitsThatRelaysShare(t *testing.T) {
 	if send(10, 202); p.left["key k1: API requests"] != 0 || p.left["tenant acme: API requests"] != 4 || p.left["tenant acme: API octets"] != 60 {
 		t.Errorf("%v", p.left)
 	}
+	w := ask(s, "POST", "/v1/messages", "good", strings.NewReader(strings.Repeat("a", 61)))
+	if !strings.Contains(w.Body.String(), `["key-requests","tenant-octets"]`) || p.left["tenant acme: API requests"] != 4 {
+		t.Errorf("%s, %v", w.Body, p.left)
+	}
 }
