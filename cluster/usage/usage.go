@@ -230,7 +230,7 @@ func (u *Uses) Charge(l share.Limit, events int64) Room {
 	_, depth := n.Next(l.Name)
 	saved := depth >= 1 && left >= int64(depth)
 	final := int64(depth) >= l.Burst-1 || !x.since.IsZero() && u.now().Sub(x.since) >= patience
-	if x.owed > 0 || left < events && !(saved && final) {
+	if left < events && !(saved && final) { // so it is while something is owed
 		return u.wait(x, n, events)
 	}
 	x.owe(n, events)

@@ -7,6 +7,7 @@ import (
 
 	"example.org/mta/cluster/share"
 	"example.org/mta/cluster/term"
+	"example.org/mta/internal/bubble"
 )
 
 var (
@@ -57,7 +58,7 @@ func (r *relay) Occupy(name string, n int64, forced bool) bool {
 
 // start begins a process, which finds its queue.
 func (r *relay) start() {
-	r.up = true
+	r.up = false // it counts its queue before it takes part
 	r.process++
 	r.holder = share.NewHolder(terms, term.Order{Incarnation: 1, Process: r.process})
 	r.uses = New(func() Node {
@@ -69,6 +70,7 @@ func (r *relay) start() {
 	if r.used > 0 {
 		r.uses.Occupy(units, r.used, true)
 	}
+	r.up = true
 	r.uses.Changed()
 }
 
@@ -270,6 +272,52 @@ func TestWhatIsThereCounts(t *testing.T) {
 	}
 }
 
+// TestAQuotaThatIsGone: a minute after it was noted last, what was in use counts no more.
+func TestAQuotaThatIsGone(t *testing.T) {
+	w := newWorld(t, 1)
+	w.nodes[0].uses.Occupy(units, 70, true)
+	b := w.nodes[1]
+	for end := w.now + 2*time.Minute; w.now < end && b.used < 100; w.step() {
+		if b.uses.Occupy(units, b.used+1, false).OK {
+			b.used++
+		}
+	}
+	if b.used != 100 {
+		t.Errorf("another relay has %d of 100 units", b.used)
+	}
+}
+
+// TestWhoWaitsTriesAgain when something has changed, when a rate has what is lacking, and twice a second, as long as it
+// pays.
+func TestWhoWaitsTriesAgain(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		u := New(func() Node { return nil }, time.Now)
+		began := time.Now()
+		r := u.Spend(events, 1)
+		var until time.Time
+		waits := func(again bool, after time.Duration) {
+			t.Helper()
+			if u.Await(r, &until) != again || time.Since(began) != after {
+				t.Errorf("%v later, want %v", time.Since(began), after)
+			}
+		}
+		time.AfterFunc(100*time.Millisecond, u.Changed)
+		waits(true, 100*time.Millisecond)
+		waits(true, 600*time.Millisecond)
+		r.Wait = 50 * time.Millisecond
+		waits(true, 650*time.Millisecond)
+		r.Wait = time.Minute
+		waits(true, 1150*time.Millisecond)
+		waits(true, 1650*time.Millisecond)
+		waits(true, 2*time.Second)
+		waits(false, 2*time.Second)
+		if r, until = u.Spend(events, 1), (time.Time{}); r.Patience != 0 {
+			t.Errorf("the next one: %+v", r)
+		}
+		waits(false, 2*time.Second)
+	})
+}
+
 // TestItPaysToWaitOnce: who meets a limit first may wait for a larger part; when there is none, nobody waits any more.
 func TestItPaysToWaitOnce(t *testing.T) {
 	w := newWorld(t, 1)
@@ -283,6 +331,13 @@ func TestItPaysToWaitOnce(t *testing.T) {
 	}
 	if r := a.uses.Meet(events); r.None || r.Patience != 0 {
 		t.Errorf("3 s later %+v", r)
+	}
+	for range 10 {
+		a.uses.Spend(events, 1)
+		w.step()
+	}
+	if r := a.uses.Meet(events); r.Patience != patience {
+		t.Errorf("after less was enough %+v", r)
 	}
 	a.up = false
 	if !a.uses.Meet(events).None || a.uses.Spend(events, 1).OK {
@@ -326,8 +381,12 @@ func TestMoreThanAPartIsOwed(t *testing.T) {
 func TestHowLongALargeRequestWaits(t *testing.T) {
 	w := newWorld(t, 1)
 	a := w.nodes[0]
-	for a.uses.Meet(events).None {
+	began := w.now
+	for !a.uses.Charge(events, 50).OK {
 		w.step()
+	}
+	if d := w.now - began; d >= patience {
+		t.Errorf("50 events by a relay that has all of the rate are taken after %v", d)
 	}
 	for left, _ := a.uses.Left(events); left < events.Burst; left, _ = a.uses.Left(events) {
 		a.uses.Meet(events)

@@ -288,6 +288,11 @@ func TestAPaceThatRelaysShare(t *testing.T) {
 	if !r.May(m, 1, nil) {
 		t.Error("what did not leave was not given back")
 	}
+	m = asking("y", "100/s")
+	p, d.part = r.Pace(m), 1./20
+	if r.Left(&p); r.Left(&p) != 1 {
+		t.Errorf("%d are handed over at once by a twentieth of 100/s", r.Left(&p))
+	}
 }
 
 // TestARuleThatRelaysShare has the same name at all of them, whatever its number.
@@ -312,6 +317,13 @@ func TestARuleThatRelaysShare(t *testing.T) {
 		r.Paces = &dealt{}
 		if rates := r.Rates(to, "a", ""); len(rates) != 1 || rates[0].Shared != "rule for domain slow.example" || rates[0].Rule != before+1 {
 			t.Errorf("%+v", rates)
+		}
+		own := api.Rule{Action: api.RuleSlow, Selection: api.Selection{Domain: "slow.example"}, Rate: "1/s", Since: now, By: ByRelay}
+		if _, err := r.Begin(own, false); err != nil {
+			t.Fatal(err)
+		}
+		if rates := r.Rates(to, "a", ""); len(rates) != 1 || rates[0].Shared != "" {
+			t.Errorf("with a rule of the relay: %+v", rates)
 		}
 	}
 }

@@ -134,6 +134,9 @@ func TestAPartOfTheQuotas(t *testing.T) {
 	if c, _, over := w.Begin("acme", 10, true); c == nil || p.held.Messages != 3 || p.rate != 2 {
 		t.Errorf("a report: %+v, %+v in use", over, p.held)
 	}
+	if c, _, over := w.Begin("acme", 1971, true); c != nil || over.Reason != OverOctets || over.Part != nil {
+		t.Errorf("a report that fills twice the quota: %+v", over)
+	}
 	if why, _ := w.submit("free", 1e6); why != WithinQuota || p.rate != 2 || p.held.Messages != 3 {
 		t.Errorf("a tenant without limits: %v", why)
 	}
@@ -172,6 +175,10 @@ func TestALowerPartLowers(t *testing.T) {
 	}
 	if p.held != (QuotaUsage{3, 30}) {
 		t.Errorf("%+v in use", p.held)
+	}
+	c, _, _ := w.Begin("acme", 10, false)
+	if c.Grow(50); p.held != (QuotaUsage{4, 80}) {
+		t.Errorf("%+v in use as lowered content comes", p.held)
 	}
 }
 
