@@ -79,7 +79,7 @@ func (r *mailOut) openReports(_ *config.Config, undo *undoer) error {
 }
 
 func (r *mailOut) openRouter(cfg *config.Config, undo *undoer) error {
-	settings, err := wiring.Router(cfg, addrPorts(r.listeners.Addresses(listen.SMTP)))
+	settings, err := wiring.Router(cfg, r.listeners.Addresses(listen.SMTP))
 	if err != nil {
 		return err
 	}

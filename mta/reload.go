@@ -187,7 +187,7 @@ func (r *operators) PreviewReload(context.Context) (api.Reload, error) {
 		return api.Reload{}, err
 	}
 	pol := wiring.New(cfg)
-	settings, err := wiring.Router(cfg, addrPorts(next.listeners.Addresses(listen.SMTP)))
+	settings, err := wiring.Router(cfg, next.listeners.Addresses(listen.SMTP))
 	if err == nil {
 		err = settings.Validate()
 	}
@@ -255,7 +255,7 @@ func swap[T any, P interface {
 
 // reloadRouting brings into force what can be refused: warm-ups and routes.
 func (r *operators) reloadRouting(old, pol *wiring.Policy, change *listen.Change) error {
-	settings, err := wiring.Router(pol.Config, addrPorts(change.Addresses(listen.SMTP)))
+	settings, err := wiring.Router(pol.Config, change.Addresses(listen.SMTP))
 	if err != nil {
 		return err
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net/netip"
 	"path/filepath"
 	"sync/atomic"
 	"time"
@@ -292,16 +291,6 @@ func entrancesOf(cfg *config.Config) (all []listen.Entrance) {
 // addressesOf returns the addresses of a listener block.
 func (r *stores) addressesOf(l *config.Listener) []string {
 	return r.listeners.AddressesOf(listen.SMTP, l.Name)
-}
-
-// addrPorts returns addresses for the router.
-func addrPorts(addresses []string) (all []netip.AddrPort) {
-	for _, a := range addresses {
-		if ap, err := netip.ParseAddrPort(a); err == nil {
-			all = append(all, ap)
-		}
-	}
-	return all
 }
 
 // openDestinations brings back what was learned of destinations. The warm-up has its second copy there,

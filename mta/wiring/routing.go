@@ -44,8 +44,14 @@ func serverAddress(s string) (netip.AddrPort, error) {
 }
 
 // Router makes the settings of the router. taken is where this relay listens: routes must not lead there.
-func Router(cfg *config.Config, taken []netip.AddrPort) (router.Settings, error) {
-	self, err := router.ListenerAddrs(taken)
+func Router(cfg *config.Config, taken []string) (router.Settings, error) {
+	var listeners []netip.AddrPort
+	for _, t := range taken {
+		if ap, err := netip.ParseAddrPort(t); err == nil {
+			listeners = append(listeners, ap)
+		}
+	}
+	self, err := router.ListenerAddrs(listeners)
 	if err != nil {
 		return router.Settings{}, fmt.Errorf("finding this machine's addresses: %w", err)
 	}
