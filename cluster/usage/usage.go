@@ -15,12 +15,13 @@ import (
 const (
 	tick      = time.Second
 	again     = time.Second / 2 // who waits tries again, so that what it waits for is not forgotten
-	patience  = 2 * time.Second // within which an answer to a larger ask comes, unless something is wrong
+	patience  = 3 * time.Second // within which an answer to a larger ask comes, unless something is wrong
 	kept      = 0.8             // of what was used a second ago, when less is
 	headroom  = 1.25            // of what is used is wanted while nothing waits
 	least     = 0.01            // events a second below which nothing is used
 	forgotten = 60              // ticks without a note of units in use
 	ahead     = 2               // for so many seconds units are wanted in advance
+	next      = 64              // what had to wait for units is taken for so great a part of the limit
 )
 
 // Node is this relay's part in the cluster.
@@ -193,7 +194,7 @@ func (u *Uses) wait(x *use, n Node, events int64) Room {
 	wait, depth := n.Next(x.limit.Name)
 	left, part := n.Left(x.limit.Name)
 	if r.None = depth == 0; left > 0 {
-		wait = 0 // who has one and waits for more would try again at once, for two seconds
+		wait = 0 // who has one and waits for more would try again at once, all the time
 	}
 	if lacks := float64(x.owed) + min(float64(events), depth) - float64(max(left, 1)); part > 0 && lacks > 0 {
 		wait += time.Duration(min(lacks/part/x.limit.Rate*float64(time.Second), math.MaxInt64/2))
@@ -319,6 +320,9 @@ func (u *Uses) Occupy(l share.Limit, units int64, forced bool) Room {
 	}
 	if n != nil && n.Occupy(l.Name, units, forced) || forced {
 		x.spent += max(0, units-x.units)
+		if !forced && !x.since.IsZero() {
+			x.spent = max(x.spent, l.Units()/next) // the rest of a message, and others
+		}
 		x.units = units
 		return Room{OK: true}
 	}

@@ -272,6 +272,22 @@ func TestWhatIsThereCounts(t *testing.T) {
 	}
 }
 
+// TestTheRestOfAMessage needs no second wait: what has come so far waited for a part.
+func TestTheRestOfAMessage(t *testing.T) {
+	w := newWorld(t, 1)
+	a := w.nodes[0]
+	all := share.Limit{Name: "octets", Connections: 100_000, Lasting: true}
+	for !a.uses.Occupy(all, 1, false).OK {
+		w.step()
+	}
+	for range 15 { // 3 s
+		w.step()
+	}
+	if r := a.uses.Occupy(all, 1000, false); !r.OK {
+		t.Errorf("%+v", r)
+	}
+}
+
 // TestAQuotaThatIsGone: a minute after it was noted last, what was in use counts no more.
 func TestAQuotaThatIsGone(t *testing.T) {
 	w := newWorld(t, 1)
@@ -309,12 +325,14 @@ func TestWhoWaitsTriesAgain(t *testing.T) {
 		r.Wait = time.Minute
 		waits(true, 1150*time.Millisecond)
 		waits(true, 1650*time.Millisecond)
-		waits(true, 2*time.Second)
-		waits(false, 2*time.Second)
+		waits(true, 2150*time.Millisecond)
+		waits(true, 2650*time.Millisecond)
+		waits(true, 3*time.Second)
+		waits(false, 3*time.Second)
 		if r, until = u.Spend(events, 1), (time.Time{}); r.Patience != 0 {
 			t.Errorf("the next one: %+v", r)
 		}
-		waits(false, 2*time.Second)
+		waits(false, 3*time.Second)
 	})
 }
 

@@ -167,7 +167,7 @@ type QuotaClaim struct {
 
 // Begin claims a place for one message of a tenant, of the given octets, 0 if not known. An exempt one is beside the
 // rate, and may fill twice the space in the queue. lower is to put it in the last tier; after another Excess it must be
-// refused, and there is no claim. Where relays share the limits it waits up to two seconds for a larger part.
+// refused, and there is no claim. Where relays share the limits it waits up to three seconds for a larger part.
 func (b *Quotas) Begin(tenant string, octets int64, exempt bool) (_ *QuotaClaim, lower bool, _ Excess) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
