@@ -315,7 +315,7 @@ func (u *Uses) Occupy(l share.Limit, units int64, forced bool) Room {
 	if forced && units == x.units {
 		return Room{OK: true}
 	}
-	if n != nil && units > 0 && x.units == 0 {
+	if n != nil && units > 0 && x.units == 0 && x.since.IsZero() {
 		n.Want(l, max(x.want(), 1)) // it may not know of the limit
 	}
 	if n != nil && n.Occupy(l.Name, units, forced) || forced {

@@ -288,6 +288,18 @@ func TestTheRestOfAMessage(t *testing.T) {
 	}
 }
 
+// TestWhoTriesAgainWantsAllYet: a first message that waits does not ask for less as it tries again.
+func TestWhoTriesAgainWantsAllYet(t *testing.T) {
+	w := newWorld(t, 1)
+	a := w.nodes[0]
+	a.uses.Occupy(units, 1, false)
+	a.uses.tick()
+	a.uses.Occupy(units, 1, false)
+	if _, items := a.holder.Ask(w.now); len(items) != 1 || items[0].Want != units.Connections {
+		t.Errorf("%+v is asked for", items)
+	}
+}
+
 // TestAQuotaThatIsGone: a minute after it was noted last, what was in use counts no more.
 func TestAQuotaThatIsGone(t *testing.T) {
 	w := newWorld(t, 1)
