@@ -315,7 +315,10 @@ func ends(err error) bool { return errors.As(err, new(Refusal)) && !errors.As(er
 func (m *Membership) join(ctx context.Context, view postgres.View) (err error) {
 	row := find(view, m.number)
 	if m.node == nil {
-		if m.have, err = read(m.cfg.Path); err != nil {
+		file := (*fs.PathError)(nil)
+		if m.have, err = read(m.cfg.Path); errors.As(err, &file) { // too many open files, perhaps: a restart mends it
+			return Refusal(err.Error())
+		} else if err != nil {
 			return final{Refusal(fmt.Sprintf(
 				"%s: %v; 'mta cluster forget %d', move the file away, and this relay joins anew", m.cfg.Path, err,
 				m.number))}

@@ -373,6 +373,10 @@ func TestWhoMayNotTakePart(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.refused(1, "a", 7, "'mta cluster forget 1', move the file away")
+		if err := os.MkdirAll(filepath.Join(s.dir, "unread", "cluster"), 0o700); err != nil { // as a failing disk
+			t.Fatal(err)
+		}
+		s.refusedUntil(1, "unread", 7, "is a directory", true)
 	})
 }
 

@@ -47,10 +47,13 @@ func (a Adopted) Write(dir string) error {
 
 const anew = "start this relay with an empty data directory"
 
-// notAdopted refuses a data directory whose mail other nodes have, or some of it, also when that can't be known.
+// notAdopted refuses a data directory whose mail other nodes have, or some of it, also when that can't be known. What
+// keeps the file from being read, such as too many open files, may be over at the next start.
 func notAdopted(dir string) error {
 	a, err := ReadAdopted(dir)
-	if err != nil {
+	if file := (*fs.PathError)(nil); errors.As(err, &file) {
+		return err
+	} else if err != nil {
 		return refused(fmt.Sprintf("%v: other nodes may have the mail of this directory: %s", err, anew))
 	}
 	return a.refuses(dir)

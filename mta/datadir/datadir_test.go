@@ -171,3 +171,30 @@ func TestAPipeDoesNotBlockTheStart(t *testing.T) {
 		}
 	}
 }
+
+// TestWhetherADirectoryWasAdopted: a file that can't be read now may be read by the next start, and one that says
+// nothing is refused for good.
+func TestWhetherADirectoryWasAdopted(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, adoptedFile)
+	opens := func(finally bool) {
+		t.Helper()
+		cfg, err := config.Parse([]byte(`data_dir = "`+dir+`"`), "test.conf", os.Getenv)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Open(cfg, Config{Version: "0.1.0"}); err == nil || !strings.Contains(err.Error(), path) || errors.Is(err, format.ErrRefused) != finally {
+			t.Errorf("the error is %v; want it to be final: %t", err, finally)
+		}
+	}
+	if err := os.Mkdir(path, 0o700); err != nil { // as a failing disk
+		t.Fatal(err)
+	}
+	opens(false)
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	} else if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	opens(true)
+}
