@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -61,6 +62,13 @@ func TestPagesOfNodes(t *testing.T) {
 		want := "GET /v1/messages of X, POST /v1/messages/change of X, POST /v1/messages/change of X, POST /v1/messages/change of X"
 		if got := strings.Join(asked, ", "); got != strings.ReplaceAll(want, "X", of) {
 			t.Errorf("%s asks %s", path, got)
+		}
+	}
+	for _, path := range []string{"/mta/queue", "/mta/node/2/queue", "/mta/node/3/queue"} { // one after the other: none is another's
+		asked = nil
+		node := strings.TrimPrefix(strings.TrimSuffix(path, "/queue"), "/mta")
+		if b.get(path); !slices.Equal(asked, []string{"GET /v1/messages of " + strings.TrimPrefix(node, "/node/")}) {
+			t.Errorf("%s asks %q", path, asked)
 		}
 	}
 	for _, path := range []string{"/node/0/queue", "/node/1024/", "/node/x/", "/node/02/queue", "/node/2/node/3/queue", "/node/2/none"} {
