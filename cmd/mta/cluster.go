@@ -699,7 +699,7 @@ func (r *resetting) watch(ctx context.Context, client *api.Client, nodes []int) 
 		}
 		left := membership.Term.Waits() - time.Since(began)
 		switch {
-		case len(waits) == 0 && shards >= owner.Shards:
+		case left <= 0 && len(waits) == 0 && shards >= owner.Shards: // before that nodes have those of before the reset
 			return "", nil
 		case left < -resetLate:
 			waits = append(waits, fmt.Sprintf("%d of %d shards are owned", shards, owner.Shards))

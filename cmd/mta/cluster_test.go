@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -14,6 +15,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"example.org/mta/cluster/membership"
+	"example.org/mta/cluster/owner"
+	"example.org/mta/internal/bubble"
 	"example.org/mta/operator/api"
 )
 
@@ -123,4 +127,19 @@ func TestAReset(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestAResetIsWatched for a term, although the nodes have all shards until they see the reset.
+func TestAResetIsWatched(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		client := api.NewLocalClient(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			json.NewEncoder(w).Encode(api.Cluster{On: true, Takes: true, Shards: owner.Shards / 2})
+		}))
+		r := resetting{c: &cli{out: io.Discard, err: io.Discard}}
+		began := time.Now()
+		lacks, err := r.watch(t.Context(), client, []int{1, 2})
+		if took := time.Since(began); err != nil || lacks != "" || took < membership.Term.Waits() || took > membership.Term.Waits()+time.Second {
+			t.Errorf("after %v: %q, %v", took, lacks, err)
+		}
+	})
 }
