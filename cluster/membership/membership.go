@@ -331,7 +331,7 @@ func (m *Membership) join(ctx context.Context, view postgres.View) (err error) {
 		return err
 	}
 	// A member that has a name in common with another one goes on, with an alarm: its mail waits for it.
-	if other := m.namesake(view); other != "" && (row == nil || m.have.Incarnation == 0) {
+	if other := m.namesake(view); other != "" && m.have.Incarnation == 0 {
 		return final{Refusal(fmt.Sprintf("node %d: %s; or if that relay is gone for good, 'mta cluster forget' it",
 			m.number, other))}
 	}

@@ -410,6 +410,13 @@ func TestNodesWithOneNodeid(t *testing.T) {
 		s.pass(10 * time.Second)
 		alarmed(one, `node 2 at 10.0.0.2:2571 has the nodeid "mx"`)
 		alarmed(two, `node 1 at 10.0.0.1:2571 has the nodeid "mx"`)
+		s.db.set(func() { delete(s.db.members, 2) }) // the database has lost writes
+		s.pass(10 * time.Second)
+		if err := one.Reset(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		s.pass(10 * time.Second)
+		alarmed(two, `node 1 at 10.0.0.1:2571 has the nodeid "mx"`)
 		one.Close()
 		s.db.forget(1)
 		s.pass(10 * time.Second)
