@@ -44,7 +44,7 @@ func TestChart(t *testing.T) {
 	if err != nil {
 		t.Fatalf("contrib/helm/check: %v\n%s", err, lastLines(string(out), 40))
 	}
-	if !strings.Contains(string(out), "8 variants") {
-		t.Errorf("contrib/helm/check has not rendered the eight variants:\n%s", out)
+	if !strings.Contains(string(out), "9 variants") {
+		t.Errorf("contrib/helm/check has not rendered the nine variants:\n%s", out)
 	}
 }

@@ -208,6 +208,7 @@ func TestW19_LiveRetryTakesTheSameSource(t *testing.T) {
 	if !g.relay.stop(20 * time.Second) {
 		t.Error("the relay did not end by itself within 20 s")
 	}
+	stopped := time.Now()
 	g.relay.process = launchRelay(t, g.relay)
 	g.relay.listens(t, g.relay.addr)
 	<-time.After(500 * time.Millisecond) // the moment of the kill
@@ -218,17 +219,20 @@ func TestW19_LiveRetryTakesTheSameSource(t *testing.T) {
 
 	c.count(g)
 	c.within(t)
-	first := make(map[string]netip.Addr)
+	first := make(map[string]rcptSeen)
 	moved, again := 0, make(map[netip.Addr]int)
 	for _, r := range g.rcpts.all() {
-		client, seen := first[r.recipient]
+		from, seen := first[r.recipient]
 		switch {
 		case !seen:
-			first[r.recipient] = r.client
+			first[r.recipient] = r
 			continue
-		case client != r.client:
+		case from.client == r.client:
+		case from.at.After(stopped):
+			t.Logf("%s was tried first just before the kill, which took the record along", r.recipient)
+		default:
 			if moved++; moved <= 10 {
-				t.Errorf("%s came from %s first and from %s then", r.recipient, client, r.client)
+				t.Errorf("%s came from %s first and from %s then", r.recipient, from.client, r.client)
 			}
 		}
 		again[r.client]++
