@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -72,19 +71,20 @@ func differing(all []share.Difference) string {
 		"blocks, and reload", strings.Join(words, "; "))
 }
 
-// comparePlans notes a node that uses another plan of a name that this one uses, and since when there is any. m.mu is
-// held.
+// comparePlans notes a node that uses another plan of a name that this one uses, and since when there is any. A node of
+// another version may have other defaults. m.mu is held.
 func (m *Membership) comparePlans() {
 	own, was := m.cfg.Plans(), m.otherPlan
 	m.otherPlan = ""
 	for _, row := range m.view.Members {
-		for _, name := range slices.Sorted(maps.Keys(own)) {
-			its, uses := row.Plans[name]
-			if m.otherPlan != "" || !uses || its == own[name] || row.Forgotten || row.Ago > absent.Seconds() {
-				continue
+		if row.Forgotten || row.Ago > absent.Seconds() || row.Version != m.cfg.Version {
+			continue
+		}
+		for name, its := range row.Plans {
+			if sum, both := own[name]; both && sum != its {
+				m.otherPlan = fmt.Sprintf("node %d has another warm-up plan %q: what one of both finds due happens to "+
+					"an address that both send from. Give all nodes the same plan, and reload", row.Number, name)
 			}
-			m.otherPlan = fmt.Sprintf("node %d has another warm-up plan %q: what one of both finds due happens to an "+
-				"address that both send from. Give all nodes the same plan, and reload", row.Number, name)
 		}
 	}
 	if was == "" {
