@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -80,8 +81,8 @@ func (m *Membership) comparePlans() {
 		if row.Forgotten || row.Ago > absent.Seconds() || row.Version != m.cfg.Version {
 			continue
 		}
-		for name, its := range row.Plans {
-			if sum, both := own[name]; both && sum != its {
+		for _, name := range slices.Sorted(maps.Keys(row.Plans)) { // the same reason at each look
+			if sum, both := own[name]; both && sum != row.Plans[name] && m.otherPlan == "" {
 				m.otherPlan = fmt.Sprintf("node %d has another warm-up plan %q: what one of both finds due happens to "+
 					"an address that both send from. Give all nodes the same plan, and reload", row.Number, name)
 			}
