@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/zclconf/go-cty/cty"
 
@@ -39,32 +40,61 @@ func Fields(v reflect.Value) iter.Seq[Field] {
 }
 
 func eachField(v reflect.Value, yield func(Field) bool) bool {
-	t := v.Type()
-	for i := range t.NumField() {
-		tag, ok := t.Field(i).Tag.Lookup("conf")
-		if !ok {
-			continue
-		}
-		name, option, _ := strings.Cut(tag, ",")
-		f := Field{Name: name, Kind: Setting, Tag: t.Field(i).Tag, Value: v.Field(i)}
-		switch {
-		case option == "inline":
+	for _, d := range described(v.Type()) {
+		f := d.Field
+		f.Value = v.Field(d.index)
+		if d.inline {
 			if !eachField(f.Value, yield) {
 				return false
 			}
 			continue
-		case option == "label":
-			f.Kind = Label
-		case option == "block" && f.Value.Kind() == reflect.Slice:
-			f.Kind = Many
-		case option == "block":
-			f.Kind = Single
 		}
 		if !yield(f) {
 			return false
 		}
 	}
 	return true
+}
+
+// description is a field of a type of structs.
+type description struct {
+	Field // without its value
+	was   string
+	index int
+	// inline: the fields of its struct stand in its place.
+	inline bool
+}
+
+// descriptions of types. To ask the type each time takes most of the time of reading a configuration.
+var descriptions sync.Map // of []description by reflect.Type
+
+func described(t reflect.Type) []description {
+	if all, ok := descriptions.Load(t); ok {
+		return all.([]description)
+	}
+	var all []description
+	for i := range t.NumField() {
+		f := t.Field(i)
+		tag, ok := f.Tag.Lookup("conf")
+		if !ok {
+			continue
+		}
+		name, option, _ := strings.Cut(tag, ",")
+		d := description{Field: Field{Name: name, Kind: Setting, Tag: f.Tag}, was: f.Tag.Get("was"), index: i}
+		switch {
+		case option == "inline":
+			d.inline = true
+		case option == "label":
+			d.Kind = Label
+		case option == "block" && f.Type.Kind() == reflect.Slice:
+			d.Kind = Many
+		case option == "block":
+			d.Kind = Single
+		}
+		all = append(all, d)
+	}
+	descriptions.Store(t, all)
+	return all
 }
 
 // leaves gives the settings below v, inner blocks that have no name included, each under its
@@ -102,8 +132,18 @@ func hasLabel(v reflect.Value) bool {
 
 // named finds the field of v that stands for name in the file, or did before it was renamed.
 func named(v reflect.Value, name string) (Field, bool) {
-	for f := range Fields(v) {
-		if (f.Name == name || f.Tag.Get("was") == name) && f.Kind != Label && name != "" {
+	if name == "" {
+		return Field{}, false
+	}
+	for _, d := range described(v.Type()) {
+		switch {
+		case d.inline:
+			if f, ok := named(v.Field(d.index), name); ok {
+				return f, true
+			}
+		case (d.Name == name || d.was == name) && d.Kind != Label:
+			f := d.Field
+			f.Value = v.Field(d.index)
 			return f, true
 		}
 	}
