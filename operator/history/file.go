@@ -2,6 +2,7 @@ package history
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"compress/gzip"
 	"encoding/binary"
@@ -99,19 +100,25 @@ func (h *History) filed(k Kind, name string, heads [numSpans]int64) (f fileSubje
 	return f, true
 }
 
-// octets gives the values of a subject's figures over a span, up to a step.
+// octets gives the values of a subject's figures over a span, up to a step, of those of which any is known.
 func (h *History) octets(s *subject, list []Figure, span Span, head int64) map[string][]byte {
-	all, n := make(map[string][]byte, len(list)), int64(span.Values())
-	for i, figure := range list {
-		octets := make([]byte, 0, 2*n)
-		for step := head - n + 1; step <= head; step++ {
-			v := unknown
-			if step > max(h.heads[span]-n, 0) { // else a newer step has its place
-				v = s.spans[span].value(step, len(list), i)
+	n := int64(span.Values())
+	// A newer step than head has an older one's place.
+	first, last := max(head-n+1, h.heads[span]-n+1, 1), min(head, h.heads[span])
+	all := make(map[string][]byte, len(list))
+	for step := first; step <= last; step++ {
+		for i, v := range s.spans[span].at(step, len(list)) {
+			if v == unknown {
+				continue
 			}
-			octets = binary.LittleEndian.AppendUint16(octets, uint16(v))
+			name := list[i].String()
+			octets := all[name]
+			if octets == nil {
+				octets = bytes.Repeat([]byte{0xff}, int(2*n)) // unknown
+				all[name] = octets
+			}
+			binary.LittleEndian.PutUint16(octets[2*(step-head+n-1):], uint16(v))
 		}
-		all[figure.String()] = octets
 	}
 	return all
 }
