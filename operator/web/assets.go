@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"path"
 	"strconv"
+	"sync"
 
 	"example.org/mta/operator/api"
 )
@@ -27,7 +28,9 @@ type asset struct {
 	plain, gzip      []byte
 }
 
-func readAssets() (map[string]*asset, error) {
+// readAssets gives the same to all servers of the process, which leave it alone: to compress takes longer than all else
+// of a server's start.
+var readAssets = sync.OnceValues(func() (map[string]*asset, error) {
 	entries, err := assetFiles.ReadDir("assets")
 	if err != nil {
 		return nil, err
@@ -47,7 +50,7 @@ func readAssets() (map[string]*asset, error) {
 			text, b.Bytes()}
 	}
 	return out, nil
-}
+})
 
 // assetURL gives the URL of an asset.
 func (s *Server) assetURL(name string) (string, error) {
