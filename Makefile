@@ -61,13 +61,13 @@ unit: export GORACE = atexit_sleep_ms=0
 # Tests often wait, for a disk or a timer, so more run at a time than there are processors. make check vets them.
 UNIT := $(GO) test -vet=off -p 4 -parallel 8
 
-# The simulators, and the tests that .ci/alone names, run without the race detector: it says why. So does the count
-# of what a message costs, by itself.
+# The simulators, what reads the sources, and the tests that .ci/alone names, run without the race detector: it says
+# why. So does the count of what a message costs, by itself.
 unit: ## unit tests with the race detector, where there is a C compiler
 	@race=$$(GO='$(GO)' sh .ci/race) && alone="^($$(grep -v '^#' .ci/alone | paste -sd'|'))$$" && \
 	echo "$(GO) test $$race ./..., but e2e" && \
-	$(UNIT) $$race -timeout 30m -skip "$$alone|^TestCosts$$" $$($(GO) list ./... | grep -v -e '/e2e$$' -e /simulate$$ -e /lab/overload$$) && \
-	$(UNIT) ./warmup/simulate ./lab/overload && \
+	$(UNIT) $$race -timeout 30m -skip "$$alone|^TestCosts$$" $$($(GO) list ./... | grep -v -e '/e2e$$' -e /simulate$$ -e /lab/overload$$ -e /mta/internal$$) && \
+	$(UNIT) ./warmup/simulate ./lab/overload ./internal && \
 	$(UNIT) -run "$$alone" $$(grep -rlE --include='*_test.go' "^func ($$(grep -v '^#' .ci/alone | paste -sd'|'))\(" . | xargs -n1 dirname | sort -u) && \
 	$(GO) test -vet=off -count=1 -run '^TestCosts$$' -v ./mta/relaytest
 

@@ -287,7 +287,7 @@ func TestFaultsBeforeABound(t *testing.T) {
 }
 
 // What an import would cost in memory is bounded.
-func TestBounds(t *testing.T) {
+func TestConfigurationsAreBounded(t *testing.T) {
 	long := map[string]string{"c": strings.Repeat("domain-macro a b.example\n", 600_000)}
 	if _, err := readFrom("c", long); err == nil || !strings.Contains(err.Error(), "more than 500000 directives") {
 		t.Errorf("too many directives: %v", err)
