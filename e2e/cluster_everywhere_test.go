@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/cookiejar"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -221,18 +222,20 @@ api "web" { address = "WEB" }
 	asks(202, `"id"`, 1, "POST", "/messages", `{"from":"shop@acme.example","to":"c@all.example","subject":"x","text":"x"}`)
 	relays[2].pause(t)
 	defer relays[2].resume()
+	// On a busy machine a question comes after others have waited in vain.
+	silent := regexp.MustCompile("mta: node 3: (no answer within 5s|not asked: earlier questions to it have taken 5s)\n")
 	var all sync.WaitGroup
 	for _, args := range [][]string{{"queue", "list"}, {"queue", "release", "--tenant", "acme"}} {
 		all.Go(func() {
 			began := time.Now()
 			out, err := mta(env, append(args, "--cluster")...)
-			if d := time.Since(began); err == nil || d > 9*time.Second || !strings.Contains(out, "mta: node 3: no answer within 5s") || strings.Count(out, "\n") < 2 {
+			if d := time.Since(began); err == nil || d > 9*time.Second || !silent.MatchString(out) || strings.Count(out, "\n") < 2 {
 				t.Errorf("%v with a stopped node: %s %v, after %s", args, out, err, d)
 			}
 		})
 	}
 	all.Go(func() {
-		if out, err := mta(env, "queue", "show", "--cluster", ids[3][1]); err == nil || !strings.Contains(out, "node 3: no answer within 5s") || strings.Contains(out, "mta: see") {
+		if out, err := mta(env, "queue", "show", "--cluster", ids[3][1]); err == nil || !silent.MatchString(out) || strings.Contains(out, "mta: see") {
 			t.Errorf("a message of a stopped node: %s %v", out, err)
 		}
 	})
