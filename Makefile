@@ -76,7 +76,7 @@ costs: ## counts again what a message costs, and writes it to e2e/costs.json; a 
 
 e2e: e2e-install ## real daemons and the kill test; installs Debian's packages where it may
 	@skipped=$$(mktemp) && echo '$(GO) test ./e2e' && code=0; \
-	MTA_E2E_SKIPPED=$$skipped $(GO) test -vet=off -count=1 -timeout 40m -parallel 8 ./e2e || code=$$?; \
+	MTA_E2E_SKIPPED=$$skipped $(GO) test -vet=off -count=1 -timeout 40m -parallel 100 ./e2e || code=$$?; \
 	cat "$$skipped"; rm -f "$$skipped"; exit $$code
 
 e2e-install:
@@ -104,7 +104,7 @@ pictures: ## the pictures of the manual, in docs/pictures, from a sample relay a
 	$(GO) test -count=1 -run '^TestConsolePictures$$' -v ./e2e -console.pictures "$(CURDIR)/docs/pictures"
 
 warmup-live: ## the warm-up of the real relay, counted at the providers, in six minutes
-	MTA_WARMUP=360 $(GO) test -count=1 -timeout 30m -parallel 8 -run 'Live|SimulatorAgrees' -v ./e2e
+	MTA_WARMUP=360 $(GO) test -count=1 -timeout 30m -parallel 100 -run 'Live|SimulatorAgrees' -v ./e2e
 
 warmup-days: ## 15 days of the plan "standard" at 100,000 a day, through the relay's own path in virtual time
 	MTA_WARMUP_DAYS=15 $(GO) test -count=1 -timeout 60m -run DaysOfWarmUp -v ./mta

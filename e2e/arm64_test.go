@@ -15,7 +15,7 @@ import (
 // TestArm64 runs the program for arm64 in QEMU: it takes mail, delivers it, keeps what it can't deliver, reloads, and
 // ends on TERM.
 func TestArm64(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	qemu, program := need(t, "qemu-aarch64-static")[0], filepath.Join(scratch(t), "mta")
 	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-o", program, "../cmd/mta")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=arm64")

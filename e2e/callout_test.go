@@ -11,7 +11,7 @@ import (
 
 // TestMailboxesAreVerifiedByTheirServers asks real servers whether their mailboxes exist.
 func TestMailboxesAreVerifiedByTheirServers(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	f := newFieldWith(t, "", `
 domain "postfix.example" { verify_recipients = "mailbox" }
 domain "opensmtpd.example" { verify_recipients = "mailbox" }

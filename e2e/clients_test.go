@@ -9,7 +9,7 @@ import (
 
 // TestEveryClientReachesEveryServer sends with each client to each server.
 func TestEveryClientReachesEveryServer(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	f := newField(t, postfix, exim, opensmtpd, smtpSink)
 	host, port, _ := net.SplitHostPort(f.relay.addr)
 	clients := []struct {
@@ -54,7 +54,7 @@ func unixText(content string) string {
 
 // TestSmtpSourceLoadReachesSmtpSinkAndPostfix has Postfix's load generator send a few thousand.
 func TestSmtpSourceLoadReachesSmtpSinkAndPostfix(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	f := newField(t, smtpSink, postfix)
 	source := need(t, "smtp-source")[0]
 	const perServer = 1000
@@ -80,7 +80,7 @@ func TestSmtpSourceLoadReachesSmtpSinkAndPostfix(t *testing.T) {
 
 // TestSendmailAndMailqStandInForThose runs the binary under the names that programs know.
 func TestSendmailAndMailqStandInForThose(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	f := newFieldWith(t, "away MX 10 dead.away\ndead.away A 127.20.0.66\n", "", postfix)
 	s := f.servers[0]
 	content := letter{name: "cron", body: "Job done.\r\n.\r\n..\r\n"}.content("sendmail")

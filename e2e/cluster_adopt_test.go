@@ -23,7 +23,7 @@ import (
 // those twice that the host had but not answered at the death, and each has its attempts and times. The hook gets every
 // event, repeated requests are known everywhere, and no relay starts on the directory.
 func TestAClusterAdoptsMail(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	const each, inFlight = 1500, 20
 	seed := time.Now().UnixNano()
 	rng := rand.New(rand.NewSource(seed))
@@ -247,7 +247,7 @@ stream "app" { to = "http://`+hook.addr+`/" }
 // under its number. The only node that is left takes mail of the dead one whose number it has, and such a relay takes
 // some where another node adopts.
 func TestARelayAdoptsUnderTheNumberOfTheDeadNode(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	const each = 300
 	primary, standby := newPair(t)
 	primary.schema(t)

@@ -16,7 +16,7 @@ import (
 // TestAClusterAnswers: by commands at one of three relays an operator sees the queues of all, and acts on them; a node
 // that is stopped is named after 5 s, with what the others have answered.
 func TestAClusterAnswers(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	primary, standby := newPair(t)
 	primary.schema(t)
 	relays := members(t, []*database{primary, standby}, "127.0.0.1:1", "25", `

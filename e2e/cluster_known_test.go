@@ -15,7 +15,7 @@ import (
 // TestAClusterKnows has one of two relays learn that a recipient has unsubscribed, and an operator pause mail there: the
 // other one acts on both. So it does when the database was away meanwhile, and a third relay that joins later.
 func TestAClusterKnows(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	const address = "127.31.8.1"
 	relays, primary, _, port := bigExample(t, address, `
 keys { file = "KEYS" }

@@ -243,7 +243,7 @@ func busiest(at []time.Time, length time.Duration) (most int) {
 // database. Judged at the hosts: nothing is ever over a limit, nothing is lost, and nothing is accepted twice. With
 // MTA_CLUSTER=full the troubles last as long as they do in the field, which takes 10 minutes.
 func TestAClusterLives(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	full := os.Getenv("MTA_CLUSTER") == "full"
 	lasts := func(short, long time.Duration) time.Duration {
 		if full {

@@ -22,7 +22,7 @@ import (
 // message arrives once, and had its attempts and times where it went. Then all nodes are drained one after the other, as
 // for an upgrade.
 func TestAClusterMovesMail(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	const each = 1500
 	seed := time.Now().UnixNano()
 	rng := rand.New(rand.NewSource(seed))

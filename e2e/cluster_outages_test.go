@@ -15,7 +15,7 @@ import (
 // TestAClusterKnowsOutages has one of three relays fail to reach a host. The others hear of it and open no connection
 // to it; as soon as one has reached it again, they do.
 func TestAClusterKnowsOutages(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	const address = "127.31.9.1"
 	relays, _, _, port := bigExample(t, address, "")
 	a, b := relays[0], relays[1]

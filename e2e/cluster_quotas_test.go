@@ -72,7 +72,7 @@ func (s *submitters) client(r *relay, end time.Time, most int) error {
 // in the three queues than its quota, also when a relay is killed and comes back with its queue. What has left makes room
 // at every relay.
 func TestClusterSharesQuotas(t *testing.T) {
-	t.Parallel()
+	t.Parallel() // most of it is waiting
 	const rate, most = 20, 150
 	relays, _, _, _ := bigExample(t, "127.31.7.9", fmt.Sprintf(`
 tenant "acme" {
@@ -132,7 +132,7 @@ tenant "acme" {
 // TestClusterSharesPaces has three relays send a campaign with a pace, and then mail that a rule at one of them slows: the
 // host never gets more than either allows.
 func TestClusterSharesPaces(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	const rate, n = 20, 120
 	const address = "127.31.7.10"
 	relays, _, _, port := bigExample(t, address, "")

@@ -18,7 +18,7 @@ import (
 // they had come to the one that has, once. While that one is away they come again; when it was forgotten, they are
 // recorded.
 func TestAClusterTakesReports(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	type event struct{ Type, ID, Recipient, Tenant string }
 	var mu sync.Mutex
 	events := map[event]int{}

@@ -14,7 +14,7 @@ import (
 // nodes take no part until one command has reset the cluster, under load. Then, without a restart, they share the limits,
 // know the pause and the keys, and the host has never had too many connections.
 func TestAClusterIsReset(t *testing.T) {
-	t.Parallel()
+	t.Parallel() // most of it is waiting
 	const rate, places = 100, 7
 	const address = "127.31.14.1"
 	relays, primary, standby, port := bigExample(t, address, fmt.Sprintf(`

@@ -13,7 +13,7 @@ import (
 // TestAClusterShown is 'make cluster' at a tenth of its size: three relays that share a limit of a provider, and the
 // queue of one of them that moves to the others. With MTA_CLUSTER=1 it prints what one would look at.
 func TestAClusterShown(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	each, rate, places := 60, 30, 3
 	say := t.Logf
 	if os.Getenv("MTA_CLUSTER") != "" {

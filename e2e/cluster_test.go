@@ -96,7 +96,7 @@ func (c *cluster) sees(r *relay, want func(api.Cluster) string) {
 }
 
 func TestACluster(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	c := newCluster(t)
 	relays := []*relay{c.relay(1), c.relay(2), c.relay(3)}
 	for _, r := range relays {

@@ -112,7 +112,7 @@ func commitBefore(t *testing.T) (files map[string]string) {
 // all the time and share a limit of a provider, while they are replaced one by one by this tree's. Nothing is lost,
 // nothing comes twice, and nothing is over the limit; the upgrade can be finished when it has reached all.
 func TestAClusterUpgrades(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	const rate, places = 60, 4
 	const address = "127.31.8.1"
 	before, newest := programBefore(t, "0.1.0~before", commitBefore(t))

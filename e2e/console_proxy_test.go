@@ -103,7 +103,7 @@ func (c *consoleAt) page(t *testing.T, b *http.Client, path string, header ...st
 // TestConsoleBehindProxies runs what the manual says of nginx and Caddy: with a prefix, TLS at the proxy, and the
 // client's address, which no client can forge.
 func TestConsoleBehindProxies(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	const manual = "../docs/console.md"
 	block := fenced(t, manual, "hcl")[2]
 	for name, run := range map[string]func(*consoleAt){
@@ -146,7 +146,7 @@ func TestConsoleBehindProxies(t *testing.T) {
 
 // TestConsoleSignsOnAtTheProxy: nginx checks the password, and the users file gives the role. A client names nobody.
 func TestConsoleSignsOnAtTheProxy(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	const manual = "../docs/console.md"
 	c := newConsoleAt(t, fenced(t, manual, "hcl")[3])
 	passwords := scratch(t) + "/htpasswd"

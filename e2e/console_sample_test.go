@@ -57,7 +57,7 @@ func sampleConsole(t *testing.T) (home, ticket string) {
 // TestConsoleAccessibilityTrees: what assistive technology gets of each page, roles and names, is what
 // testdata/console has. -console.update writes it anew.
 func TestConsoleAccessibilityTrees(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	home, ticket := sampleConsole(t)
 	b := newBrowser(t, strings.TrimPrefix(home, "http://"))
 	if status := b.open(ticket); status != 200 {

@@ -111,7 +111,7 @@ func fill(t *testing.T, r *relay) {
 // TestConsoleInChromium: a browser walks all pages and actions, full; and some of the pages empty, in the dark, without
 // scripts and without the relay, or all of them with MTA_CONSOLE set: that takes five minutes.
 func TestConsoleInChromium(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	r := consoleField(t)
 	address, host := runConsole(t, r)
 	b := newBrowser(t, host)

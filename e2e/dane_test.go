@@ -128,7 +128,7 @@ var daneCases = []daneCase{
 // TestDANE sends mail for a domain of each kind through Unbound, which validates what NSD serves, to Postfix
 // and to a sink that has no TLS, and asks Postfix's own client for its opinion.
 func TestDANE(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	w := newDANEWorld(t)
 	for _, c := range daneCases {
 		for _, via := range []string{w.relay.addr, w.other.addr + ":" + w.port} {

@@ -22,7 +22,7 @@ const lengths = 90
 // TestSignedHeadersOfOthers sends header fields as common libraries fold them, by SMTP and by HTTP. All leave signed,
 // and dkimpy and go-msgauth verify each signature.
 func TestSignedHeadersOfOthers(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	if err := exec.Command(dkimpy, "-c", "import dkim, nacl").Run(); err != nil {
 		cannot(t, "python3-dkim and python3-nacl are not installed")
 	}

@@ -15,7 +15,7 @@ const dkimpy = "/usr/bin/python3"
 // TestOthersVerifySignatures sends mail that is signed twice through Postfix. dkimpy verifies it with the
 // records that NSD publishes, and 'mta dkim check' finds them there.
 func TestOthersVerifySignatures(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	if err := exec.Command(dkimpy, "-c", "import dkim, nacl, dns.resolver").Run(); err != nil {
 		cannot(t, "python3-dkim and python3-nacl are not installed")
 	}

@@ -28,7 +28,7 @@ type heard struct {
 // TestConsumersReadEvents sends an event of each type in each format, over TLS through nginx, to the libraries that
 // receivers have: they verify the signatures and read all of it. What they refuse at first keeps its webhook-id.
 func TestConsumersReadEvents(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	python, path := pythonOf(t, "standardwebhooks", "cloudevents", "anymail", "sendgrid")
 	shared, private := key(t, events.NewShared()), key(t, events.NewPrivate())
 	ecdsa, err := events.NewSendGridKey()

@@ -21,11 +21,11 @@ import (
 // that is full, hangs or has become read-only. Mail is delivered meanwhile; records that don't fit into memory are counted
 // by Lost; and once the disk works again, the stream goes on by itself, and has each record of the log, without a Gap.
 func TestStreamsOnALogDiskInTrouble(t *testing.T) {
-	t.Parallel()
+	t.Parallel() // the parts take turns
 	needRoot(t)
 	for name, trouble := range map[string]func(*logDisk, *testing.T) (mend func()){"full": (*logDisk).fill, "hangs": (*logDisk).freeze, "read-only": (*logDisk).spoil} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+			parallel(t)
 			testLogDisk(t, trouble)
 		})
 	}

@@ -43,7 +43,7 @@ func (k *brokerKind) testRelay(t *testing.T, b *broker, certificate brokerCertif
 
 // TestHookAmidKills runs a relay with a stream to a web hook.
 func TestHookAmidKills(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	h := &eventHook{addr: freeAddress(t), account: newEventAccount()}
 	h.begin(t)
 	defer h.end(true)

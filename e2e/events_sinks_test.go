@@ -65,11 +65,11 @@ var brokerKinds = []*brokerKind{
 // TestSinks runs each sink against a real broker: over TLS with every login, with refused events, wrong logins and
 // places that are not there, and while the broker is stopped and killed under the flow.
 func TestSinks(t *testing.T) {
-	t.Parallel()
+	t.Parallel() // the parts take turns
 	certificate := newBrokerCertificate(t)
 	for _, k := range brokerKinds {
 		t.Run(k.name, func(t *testing.T) {
-			t.Parallel()
+			parallel(t)
 			b := k.make(t, certificate)
 			b.begin(t)
 			b.wait(t)

@@ -23,12 +23,12 @@ const (
 // to addresses that don't exist, while others probe, log in, hang up and mistype in rounds: the filter of
 // contrib/fail2ban finds nobody in the log, in either format.
 func TestFail2banFindsNobodyInGoodTraffic(t *testing.T) {
-	t.Parallel()
+	t.Parallel() // the parts take turns
 	need(t, "fail2ban-regex")
 	long := timeOf(t, "MTA_GOOD_TRAFFIC", 3*time.Second)
 	for _, format := range []string{"text", "json"} {
 		t.Run(format, func(t *testing.T) {
-			t.Parallel()
+			parallel(t)
 			goodTraffic(t, format, long)
 		})
 	}

@@ -20,7 +20,7 @@ import (
 // TestFail2banFindsAttackers has swaks attack a relay from an address for each attack, and holds the filter of
 // contrib/fail2ban against the log, in both formats: it finds each attacker, and nobody in the log of good traffic.
 func TestFail2banFindsAttackers(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	need(t, "fail2ban-regex", "swaks")
 	for _, format := range []string{"text", "json"} {
 		t.Run(format, func(t *testing.T) { attack(t, format) })

@@ -16,7 +16,7 @@ import (
 // TestHandOverFromPostfix: the commands of docs/moving.md empty the queue of a Postfix into the relay, whatever Postfix
 // demands of hosts outside: TLS, sources, a delay between messages.
 func TestHandOverFromPostfix(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	const messages = 40
 	addr := ownAddress(t, 26, "25")
 	old, _ := postfixWithServices(t, "", addr, "25", `inet_protocols = ipv4

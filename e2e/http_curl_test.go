@@ -73,7 +73,7 @@ func (l webLetter) native(t *testing.T) string {
 // TestCurlSubmitsByHTTP does by curl what the SDKs do: letters to two servers, one as raw mail, a personalised batch, a
 // scheduled letter and its cancel, and mistakes.
 func TestCurlSubmitsByHTTP(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	f := newWebField(t, "", "", postfix, exim)
 	a, b := f.servers[0], f.servers[1]
 	for name, l := range webLetters("ann@"+a.domain, "cc@"+b.domain) {

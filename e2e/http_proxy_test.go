@@ -106,7 +106,7 @@ var proxies = map[string]runProxy{"nginx": nginx, "caddy": caddy}
 // TestProxiesEndTLSInFrontOfTheAPI sends through each proxy: the relay knows the client's address, which no client can
 // forge, and that it used TLS.
 func TestProxiesEndTLSInFrontOfTheAPI(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	clients := sdks(t)
 	f := newWebField(t, `trusted_proxies = ["127.0.0.1/32"]`, "", postfix)
 	s := f.servers[0]
@@ -185,7 +185,7 @@ func smuggled(host, key, domain string) map[string]string {
 // proxy's kept connection to the relay, which must get its own answer. What the proxy passed on as one request is
 // one for the relay: each message that arrives was answered.
 func TestNoRequestIsSmuggledBehindAProxy(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	f := newWebField(t, `trusted_proxies = ["127.0.0.1/32"]`, "", smtpSink)
 	s := f.servers[0]
 	good, answered := 0, 0

@@ -29,6 +29,7 @@ func (f *webField) scheduled(t *testing.T, to string) (ids []string) {
 // TestSDKsScheduleAndCancel has each SDK send a letter in an hour, see it in the queue, and cancel it, as far as the
 // SDK can; and one in two seconds, which must not arrive before.
 func TestSDKsScheduleAndCancel(t *testing.T) {
+	t.Parallel() // the parts take turns
 	clients := sdks(t)
 	f := newWebField(t, "", "", postfix)
 	s := f.servers[0]

@@ -51,7 +51,7 @@ func (f *webField) job(do string, l *webLetter) webJob {
 
 // TestSDKsSendWhatTheyWereGiven has each SDK send each letter to two servers, and reads what arrived.
 func TestSDKsSendWhatTheyWereGiven(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	clients := sdks(t)
 	f := newWebField(t, "", "", postfix, exim)
 	a, b := f.servers[0], f.servers[1]
@@ -86,12 +86,13 @@ func TestSDKsSendWhatTheyWereGiven(t *testing.T) {
 
 // TestSDKsPersonalise has each SDK send a letter of their own to each of two people.
 func TestSDKsPersonalise(t *testing.T) {
+	t.Parallel() // the parts take turns
 	clients := sdks(t)
 	f := newWebField(t, "", "", postfix)
 	s := f.servers[0]
 	for _, c := range clients {
 		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
+			parallel(t)
 			id := strings.ReplaceAll(c.name, " ", "-")
 			l := personalLetter(s.domain)
 			want := []webLetter{l.of(l.Recipients[0]), l.of(l.Recipients[1])}
@@ -137,7 +138,7 @@ func TestSDKsPersonalise(t *testing.T) {
 
 // TestSDKsShowErrors has each SDK make mistakes, whose errors it must show to its user.
 func TestSDKsShowErrors(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	clients := sdks(t)
 	f := newWebField(t, "", "", smtpSink)
 	good := func() *webLetter {
@@ -210,7 +211,7 @@ func idOf(t *testing.T, r webResult) string {
 
 // TestSDKsRetryWithAKey sends twice with one Idempotency-Key.
 func TestSDKsRetryWithAKey(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	clients := sdks(t)
 	f := newWebField(t, "", "", postfix)
 	s := f.servers[0]

@@ -72,7 +72,7 @@ func (w *webClients) startRelay(t *testing.T) *relay {
 // key, until it is answered. In the end each message was in the queue exactly once: all its copies have one queue id, and
 // an answered request that is sent again takes nothing and gets the same answer.
 func TestTortureKeyedRequestsAreTakenOnce(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	w := newWebBattlefield(t, "")
 	seed := uint64(time.Now().UnixNano())
 	kills := tortureSize(t, tortureKills)
@@ -343,6 +343,7 @@ func (w *webClients) judge(t *testing.T) {
 // TestOverloadFillsTheDiskByHTTP submits by HTTP and SMTP until the disk has its limit, while nothing can be
 // delivered. Clients get 503 and 452, nothing is lost, and when mail leaves again, it is taken again.
 func TestOverloadFillsTheDiskByHTTP(t *testing.T) {
+	parallel(t)
 	needRoot(t)
 	w := newWebBattlefield(t, "")
 	b := w.b

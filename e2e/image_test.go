@@ -13,7 +13,7 @@ import (
 // TestImage builds the container image of this machine's architecture and runs it by contrib/image/check: read-only
 // root, no capability, an unknown user, TERM under load.
 func TestImage(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	needRoot(t)
 	need(t, "buildah", "crun", "jq", "curl", "unshare", "nsenter")
 	if out, err := exec.Command("unshare", "--net", "--mount", "--pid", "--fork", "true").CombinedOutput(); err != nil {
@@ -37,7 +37,7 @@ func TestImage(t *testing.T) {
 // TestChart runs contrib/helm/check: helm's lint, each variant against the types of Kubernetes, values that the chart
 // must refuse, and whether manifests.yaml is the chart's.
 func TestChart(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	check := exec.Command("../contrib/helm/check")
 	check.Env = append(os.Environ(), "HELM="+need(t, "helm")[0])
 	out, err := check.CombinedOutput()

@@ -148,7 +148,7 @@ func (w *importWorld) takePeak() int {
 // TestImportedFromPostfix: a Postfix and the relay whose configuration was imported from it send the same mail to the same
 // hosts, from the same sources, with the same TLS and within the same limits.
 func TestImportedFromPostfix(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	needRoot(t)
 	w := newImportWorld(t)
 	var zone strings.Builder

@@ -11,6 +11,7 @@ import (
 
 // TestInstallOfSome: install.sh with names looks for these alone, and make cluster names what it needs.
 func TestInstallOfSome(t *testing.T) {
+	parallel(t)
 	bin := t.TempDir() // whoever runs the test, nothing is installed
 	if err := os.WriteFile(filepath.Join(bin, "id"), []byte("#!/bin/sh\necho 1000\n"), 0o755); err != nil {
 		t.Fatal(err)

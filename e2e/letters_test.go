@@ -52,7 +52,7 @@ func (l letter) content(id string) string {
 // TestServersKeepHardLettersAsTheyAre sends straight to the servers: what fails here is not the
 // relay's fault.
 func TestServersKeepHardLettersAsTheyAre(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	run := []runServer{postfix, exim, opensmtpd, smtpSink}
 	addrs := addresses(len(run))
 	port := commonPort(t, addrs...)
@@ -64,7 +64,7 @@ func TestServersKeepHardLettersAsTheyAre(t *testing.T) {
 }
 
 func TestHardLettersArriveByteForByte(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	f := newField(t, postfix, exim, opensmtpd, smtpSink)
 	sendHardLetters(t, f.servers, func(*server) string { return f.relay.addr })
 	f.relay.drained(t, patience)
@@ -113,7 +113,7 @@ func sendHardLetters(t *testing.T, servers []*server, via func(*server) string) 
 }
 
 func TestAThousandRecipientsGetOneMessage(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	f := newField(t, postfix, exim)
 	var to []string
 	for _, s := range f.servers {
@@ -147,7 +147,7 @@ func TestAThousandRecipientsGetOneMessage(t *testing.T) {
 }
 
 func TestUTF8AddressWithoutSMTPUTF8ComesBackToItsSender(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	f := newField(t, postfix, opensmtpd)
 	home, old := f.servers[0], f.servers[1]
 	for _, tc := range []struct{ local, head, status string }{

@@ -9,7 +9,7 @@ import (
 
 // TestClientsLogIn has real clients log in by each mechanism that they know, and send.
 func TestClientsLogIn(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	dir := scratch(t)
 	cert, key := dir+"/cert.pem", dir+"/key.pem"
 	runClient(t, "", need(t, "openssl")[0], "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",

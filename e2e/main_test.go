@@ -50,6 +50,18 @@ func run(m *testing.M) int {
 	return code
 }
 
+// turns are those of the tests that work at a time.
+var turns = make(chan struct{}, 8)
+
+// parallel lets a test run beside others when its turn comes. A test that mostly waits calls t.Parallel: it takes no
+// turn, and begins early.
+func parallel(t *testing.T) {
+	t.Helper()
+	t.Parallel()
+	turns <- struct{}{}
+	t.Cleanup(func() { <-turns })
+}
+
 // build makes the binary, with the race detector when MTA_E2E_RACE is set.
 func build() (remove func(), err error) {
 	dir, err := os.MkdirTemp("", "mta-e2e-bin-")

@@ -11,7 +11,7 @@ import (
 // TestManualPages holds the manual pages against mandoc's lint and groff's warnings, and the completions
 // against the shells.
 func TestManualPages(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	mandoc, man, bash := need(t, "mandoc")[0], need(t, "man")[0], need(t, "bash")[0]
 	dir := scratch(t)
 	program := exec.Command("go", "run", "-tags", "man", "./cmd/mta", "man", dir)

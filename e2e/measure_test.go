@@ -31,7 +31,7 @@ func fullSize() bool { return os.Getenv("MTA_MEASURE") != "" }
 // besideOthers lets a measurement run beside other tests, unless its times are wanted.
 func besideOthers(t *testing.T, wanted bool) {
 	if !wanted {
-		t.Parallel()
+		parallel(t)
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 // arrives has the fields of the one and a good signature of the other, without a field of the application; spam is
 // refused in rspamd's words, and a milter that is away lets mail pass where it may.
 func TestRealMilters(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	programs := need(t, "opendkim", "rspamd")
 	records, keys := dkimKeys(t, "client.example", "rsa")
 	dir := scratch(t)

@@ -184,7 +184,7 @@ func (r *relay) try(args ...string) (string, error) {
 // docs/backup.md, while relays and commands are killed. Each arrives once, and had its attempts and times at the new relay,
 // although the clients repeat them all there, with their keys.
 func TestMoveToAnotherRelay(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	const each = 250
 	seed := time.Now().UnixNano()
 	rng := rand.New(rand.NewSource(seed))

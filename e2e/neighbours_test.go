@@ -29,7 +29,9 @@ import (
 // file that gets the figures as lines of JSON. MTA_E2E_BINARY measures another relay.
 func TestNeighbours(t *testing.T) {
 	wanted := os.Getenv("MTA_NEIGHBOURS") != ""
-	besideOthers(t, wanted)
+	if !wanted {
+		t.Parallel() // the attacks take turns
+	}
 	long := timeOf(t, "MTA_NEIGHBOURS", time.Second)
 	rows := make([][]string, 1+len(streetAttacks))
 	rows[0] = []string{"attack", "alone: p50, p99", "refused", "beside it: p50, p99", "refused", ""}

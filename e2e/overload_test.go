@@ -405,6 +405,7 @@ func mountSmallDisk(t *testing.T, dir string) {
 // TestOverloadFillsTheDisk submits until the disk has its limit, while nothing can be delivered. Clients
 // get 452 and nothing is lost; when mail leaves again, it is taken again.
 func TestOverloadFillsTheDisk(t *testing.T) {
+	parallel(t)
 	needRoot(t)
 	b := newBattlefield(t)
 	b.domains = []string{"quick.example"}

@@ -67,7 +67,7 @@ type machine struct {
 // then does to it what operators do. MTA_PACKAGES is the number of messages that are queued when the relay is
 // upgraded, 10000 unless it is set.
 func TestDebianPackages(t *testing.T) {
-	t.Parallel()
+	t.Parallel() // it takes longest, and much of it is waiting
 	m := &machine{tree: boot(t), got: sink.NewRecorder(sink.Contents, 0)}
 	packages := scratch(t)
 	before, newest := programBefore(t, packagesBefore, nil)
@@ -813,7 +813,7 @@ func (m *machine) removeAndPurge(t *testing.T) {
 
 // TestPackagesByTheirTools has lintian judge the Debian packages, and rpm list the others.
 func TestPackagesByTheirTools(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	needRoot(t)
 	lintian, rpm := need(t, "lintian")[0], need(t, "rpm")[0]
 	dir := scratch(t)

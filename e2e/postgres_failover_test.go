@@ -112,7 +112,7 @@ const waiting = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
 const maximal = "SELECT max(beat) FROM mta_cluster.shards"
 
 func TestPostgresAcknowledgesWhatTheStandbyHas(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	primary, standby := newPair(t)
 	primary.schema(t)
 	k := newKeeping(t, open(t, primary.dsn("mta", "postgres"), false), 1)
@@ -227,7 +227,7 @@ func both(a, b *database) string {
 }
 
 func TestPostgresFailsOver(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	primary, standby := newPair(t)
 	primary.schema(t)
 	k := newKeeping(t, open(t, both(primary, standby), false), 1)
@@ -283,7 +283,7 @@ func (k *keeping) there(d *database, shard int, round int64) {
 }
 
 func TestPostgresLosesCommits(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	primary, standby := newPair(t)
 	primary.schema(t)
 	k := newKeeping(t, open(t, both(primary, standby), false), 1)

@@ -226,7 +226,7 @@ func (d *database) conforms(t *testing.T, dsn string) {
 }
 
 func TestPostgresKeepsTheRulesOfAnEngine(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	primary, _ := newPair(t)
 	t.Run("directly", func(t *testing.T) { primary.conforms(t, primary.dsn("mta", "postgres")) })
 	t.Run("by PgBouncer", func(t *testing.T) { primary.conforms(t, newBouncer(t, primary)) })
@@ -234,7 +234,7 @@ func TestPostgresKeepsTheRulesOfAnEngine(t *testing.T) {
 
 // TestPostgresGivesAKeyToOneNode has nodes claim the same keys at a time, each in its order, and take the same shards.
 func TestPostgresGivesAKeyToOneNode(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	primary, _ := newPair(t)
 	primary.schema(t)
 	const nodes, keys, rounds = 3, 40, 10
@@ -324,7 +324,7 @@ func TestPostgresGivesAKeyToOneNode(t *testing.T) {
 }
 
 func TestPostgresInitAndCheck(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	primary, standby := newPair(t)
 	for _, sql := range []string{"CREATE ROLE maker LOGIN", "GRANT CREATE ON DATABASE postgres TO maker"} {
 		primary.ask(t, sql)

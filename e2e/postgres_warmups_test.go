@@ -27,7 +27,7 @@ func (d *database) advance(t *testing.T, by time.Duration) {
 
 // TestPostgresIsAStoreOfWarmups ends with a failover to a standby whose clock is an hour behind.
 func TestPostgresIsAStoreOfWarmups(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	primary, standby := newPair(t)
 	now := primary
 	by := func(dsn string) storetest.Subject {
@@ -65,7 +65,7 @@ func claimIP(t *testing.T, w *wiring.Warmups, owner string) (warmup.Record, warm
 
 // TestPostgresWritesAWarmupOnce has writes end with an unknown outcome, in each way in which they can.
 func TestPostgresWritesAWarmupOnce(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	primary, standby := newPair(t)
 	primary.schema(t)
 	p := newCutter(t, "127.0.0.1:"+primary.port)
@@ -160,7 +160,7 @@ func TestPostgresWritesAWarmupOnce(t *testing.T) {
 
 // TestPostgresSaysWhatWarmupsLack: the alarm has the remedy.
 func TestPostgresSaysWhatWarmupsLack(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	primary := newPrimary(t)
 	primary.ask(t, "CREATE ROLE mta LOGIN")
 	w := warmups(t, primary.dsn("mta", "postgres"))
@@ -185,7 +185,7 @@ func TestPostgresSaysWhatWarmupsLack(t *testing.T) {
 
 // TestPostgresTimeOfWarmups: no node and no row ever has an earlier time, whatever becomes of the server's clock.
 func TestPostgresTimeOfWarmups(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	primary := newPrimary(t)
 	primary.ask(t, "CREATE ROLE mta LOGIN")
 	if _, _, err := open(t, primary.dsn("postgres", "postgres"), true).Init(t.Context()); err != nil {

@@ -10,7 +10,7 @@ import (
 // a login under TLS, a new source with a plan, a DKIM signature, a receiver. The certificate is from a file: the authority
 // of acme is on the Internet.
 func TestProductionExample(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	dir := scratch(t)
 	cert, key := dir+"/cert.pem", dir+"/key.pem"
 	runClient(t, "", need(t, "openssl")[0], "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",

@@ -23,7 +23,7 @@ const contrib = "../contrib/"
 
 // TestPromtool: contrib's rules and their tests are what Prometheus understands.
 func TestPromtool(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	promtool := need(t, "promtool")[0]
 	runClient(t, "", promtool, "check", "rules", "--lint=all", "--lint-fatal", contrib+"prometheus/mta.rules.yml")
 	if out := runClient(t, "", promtool, "test", "rules", contrib+"prometheus/mta.rules.test.yml"); !strings.Contains(out, "SUCCESS") {
@@ -43,7 +43,7 @@ const metricsToken = "tell-prometheus-only"
 // TestPrometheusWatchesARelay: metrics are clean, each expression of the dashboards returns data, each metric of the
 // rules is there, and the alert of a pause fires and ends.
 func TestPrometheusWatchesARelay(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	w := newWatched(t)
 	w.sendMail(t, 0)
 	w.checkMetrics(t)

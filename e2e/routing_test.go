@@ -9,7 +9,7 @@ import (
 
 // TestMailFollowsItsMXRecords routes by a real name server.
 func TestMailFollowsItsMXRecords(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	// 127.20.0.66 has nobody listening.
 	f := newFieldWith(t, `
 dead A 127.20.0.66
@@ -42,7 +42,7 @@ aliased CNAME preferred
 
 // TestUndeliverableMailComesBackAsAReport is about the domains that no server serves.
 func TestUndeliverableMailComesBackAsAReport(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	t.Run("null MX", func(t *testing.T) { comesBack(t, "gone MX 0 .\n", "", "Status: 5.1.10") })
 	t.Run("NXDOMAIN", func(t *testing.T) { comesBack(t, "", "", "Status: 5.1.2") })
 }

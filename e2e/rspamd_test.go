@@ -15,7 +15,7 @@ import (
 // of either kind of key, by SPF of the address that the mail is said to come from, and by DMARC. 'mta
 // check --dns' has said the same before.
 func TestReceiversBelieveTheMail(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	need(t, "rspamd")
 	records, keys := dkimKeys(t, "client.example", "ed25519", "rsa")
 	records += `relay A 192.0.2.10

@@ -17,7 +17,7 @@ var lineEnds = []string{"\r\n", "\n", "\r", "\r\r\n", "\n\r", "\r\x00\n", "\x00\
 // ends of them. The next hop is a Postfix that takes bare newlines for line ends, as all did until 2023, by BDAT
 // and by DATA. It never has a second message.
 func TestNothingIsSmuggled(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	for _, keywords := range []string{"", "chunking"} {
 		t.Run("postfix without "+keywords, func(t *testing.T) { nothingIsSmuggled(t, keywords) })
 	}

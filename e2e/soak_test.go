@@ -31,6 +31,7 @@ const (
 // in the second half of the time nothing may grow: memory, goroutines, descriptors, disk, queue.
 func TestSoak(t *testing.T) {
 	long := timeOf(t, "MTA_SOAK", 5*time.Second)
+	besideOthers(t, long >= judgedFrom)
 	g := soakGround(t)
 	r, err := bench.StartRelay(t.Context(), bench.RelayOptions{Binary: binary, Dir: scratch(t), Config: "queue { segment_size = \"4MiB\" }\n"}, g.Ground)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 // TestReceiversOverTLS sends by each level of protection to servers that have certificates of our own
 // authority, one of which takes mail from clients with such a certificate only.
 func TestReceiversOverTLS(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	ca := testca.New(t)
 	caFile := ca.File(t)
 	ours, ourKey := certificateFor(t, ca, "relay.example", "root")
@@ -57,7 +57,7 @@ domain "*.example" {
 // TestACertificateOfAStrangerDefersVerifiedMail is a receiver with another authority's certificate: verified mail
 // waits, and other mail goes.
 func TestACertificateOfAStrangerDefersVerifiedMail(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	stranger := func(t *testing.T, addr, port string) *server {
 		certificate, key := certificateFor(t, testca.New(t), "mx.postfix.example", "root")
 		s, _ := postfixWith(t, addr, port, fmt.Sprintf("smtpd_tls_security_level = may\nsmtpd_tls_cert_file = %s\nsmtpd_tls_key_file = %s\n", certificate, key))

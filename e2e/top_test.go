@@ -100,7 +100,7 @@ func hostileHost(t *testing.T, addr string) {
 // TestTopUnderTmux: a real terminal shows a running relay and steers it, through the relay's absence and a change of size,
 // and obeys no stranger. In the locale C it shows what is not ASCII, as the curves.
 func TestTopUnderTmux(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	need(t, "tmux")
 	const host = "127.81.0.2"
 	port := commonPort(t, host)

@@ -18,7 +18,7 @@ import (
 // TestTortureCountersEqualAScan kills the relay under load, while the mail for a host that is down piles up. After each start the
 // counters of every summary are those of a look at each recipient in the queue.
 func TestTortureCountersEqualAScan(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	b := newBattlefield(t, "late.example. 60 IN MX 10 mx.late.example.\nmx.late.example. 60 IN A 127.30.0.9\n")
 	b.clients, b.domains = 8, []string{"quick.example", "slow.example", "late.example"}
 	b.senders = []string{"boss@home.example", "boss@shop.example"}

@@ -24,7 +24,7 @@ const (
 // it. The mail for a host that is well leaves as soon as without the silent ones, and theirs stays in the
 // queue until an operator removes it.
 func TestTortureSilentHosts(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	needFiles(t, 3*silentHosts)
 	var zone strings.Builder
 	addrs := make([]string, silentHosts)

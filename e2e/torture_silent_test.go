@@ -23,7 +23,7 @@ const (
 // routes that nobody gives. All other mail is delivered soon after, and an operator who removes what waits
 // is rid of it.
 func TestTortureSilentNameServers(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	b := newBattlefield(t)
 	b.zone.Fault("*.silent.example", sink.DNSFault{Drop: true})
 	floods := 0

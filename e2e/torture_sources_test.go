@@ -20,7 +20,7 @@ const (
 // and leaves by 30 sources, which have ten connections between them. All of it is delivered, and a source
 // without a connection waits for no other's to time out.
 func TestTortureThirtySources(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	b := newBattlefield(t)
 	b.clients, b.domains, b.pause = 1, []string{"steady.example"}, 2*time.Second
 	var sources strings.Builder

@@ -18,7 +18,7 @@ import (
 // of space. Senders want to know of each success, and the hosts report none (RFC 3461, 5.2.2): each delivered
 // recipient is in a report with the header of its message.
 func TestTortureReportsOfSuccess(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	b := newBattlefield(t)
 	b.domains, b.notify = []string{"quick.example", "slow.example"}, " NOTIFY=SUCCESS"
 	b.queue = "  min_free = \"0\"\n"

@@ -39,7 +39,7 @@ const (
 // message that got a 250 has been delivered, or its sender has a report, or the queue has it.
 // A second copy is allowed only of what was under way at a kill. And the accounting log has it all.
 func TestTortureNoAcceptedMessageIsLost(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	b, kills := newBattlefield(t), 0
 	b.storm(t, tortureSize(t, tortureKills), func(r *relay, rng *rand.Rand) (settled bool) {
 		r.kill()
@@ -73,7 +73,7 @@ func tortureSize(t *testing.T, small int) int {
 // TestRestartsUnderLoadRepeatNothing stops the relay as an operator does. Nothing is lost, and
 // nothing is sent twice: what is under way may end.
 func TestRestartsUnderLoadRepeatNothing(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	b := newBattlefield(t)
 	b.storm(t, 3, func(r *relay, _ *rand.Rand) (settled bool) {
 		if !r.stop(20 * time.Second) {

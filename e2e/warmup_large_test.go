@@ -43,7 +43,7 @@ func (g *warmGround) arrival(recipient string) (at time.Time, before int) {
 // short run) under an hourly cap that is far below, and kills the relay now and then. No cap is passed and
 // nothing is lost; mail of the first tier doesn't wait behind them.
 func TestW8_W18_LiveLargeMessagesLeaveAsTokensCome(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	large, hourly, hours := 5000, 600, 12
 	if warmDuration(t, 0) == 0 {
 		large, hourly, hours = 200, 60, 8

@@ -31,7 +31,7 @@ func planText(stages []warmStage) string {
 // TestW9_W11_W12_LiveVolumeFollowsThePlan offers far more than the plan allows, for a day of short
 // hours and some of the next, and counts at the providers.
 func TestW9_W11_W12_LiveVolumeFollowsThePlan(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	lasts := warmDuration(t, 26*time.Second)
 	hour := max(time.Second, (lasts / 60).Truncate(time.Second)) // two days and a half, when there is time
 	stages := []warmStage{
@@ -81,7 +81,7 @@ func TestW9_W11_W12_LiveVolumeFollowsThePlan(t *testing.T) {
 // TestW8_W11_LiveKillsOverdrawNothing kills the relay at random moments under load. What the providers
 // saw from the warming source stays under each cap all the same, and nothing is lost.
 func TestW8_W11_LiveKillsOverdrawNothing(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	hour := warmHour(t, 2*time.Second, 20)
 	stages := []warmStage{{warmCaps{200, 1000}, map[string]warmCaps{"big": {70, 280}, "mid": {40, 1000}}}}
 	lasts := warmDuration(t, 14*time.Second)
@@ -123,7 +123,7 @@ func TestW8_W11_LiveKillsOverdrawNothing(t *testing.T) {
 
 // TestW18_LiveBacklogLeavesAtTheCap lets mail wait, and restarts the relay in the middle.
 func TestW18_LiveBacklogLeavesAtTheCap(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	hour := warmHour(t, 3*time.Second, 5)
 	stages := []warmStage{{warmCaps{120, 2880}, nil}}
 	const backlog = 360
@@ -179,7 +179,7 @@ func (l *greylist) answer(client netip.Addr, recipient string) string {
 // TestW19_LiveRetryTakesTheSameSource has all first attempts greylisted. The second ones come from the
 // same addresses, though the relay was restarted, or killed, in between.
 func TestW19_LiveRetryTakesTheSameSource(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	hour := warmHour(t, 4*time.Second, 60)
 	stages := []warmStage{{warmCaps{120, 2880}, nil}}
 	g := newWarmGround(t, warmSettings{hour: hour, plan: planText(stages), answer: (&greylist{known: make(map[string]bool)}).answer})
@@ -247,7 +247,7 @@ func TestW19_LiveRetryTakesTheSameSource(t *testing.T) {
 // TestW6_LiveReloadOfAChangedPlan lowers the hourly cap of a running warm-up and raises it again.
 // Each holds from the next hour on. Stage and counters stay.
 func TestW6_LiveReloadOfAChangedPlan(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	hour := warmHour(t, 1500*time.Millisecond, 6)
 	plan := func(hourly int) string {
 		return planText([]warmStage{{warmCaps{40, 40}, nil}, {warmCaps{hourly, 2400}, nil}}) + "  start_stage = 2\n"

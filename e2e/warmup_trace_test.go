@@ -47,7 +47,7 @@ func warmTrace(hours int) []simulate.Event {
 // Where what has no room is diverted, a message that comes some of the plan's seconds late may miss its
 // token; that is told apart only where these are as long as they are to a plan of 60 s.
 func TestSimulatorAgreesWithTheRelay(t *testing.T) {
-	t.Parallel()
+	t.Parallel() // the parts take turns
 	hour, hours := 2*time.Second, len(traceDemand)
 	if lasts := warmDuration(t, 0); lasts >= time.Duration(hours)*time.Minute {
 		hour, hours = time.Minute, int(lasts/time.Minute)
@@ -57,7 +57,7 @@ func TestSimulatorAgreesWithTheRelay(t *testing.T) {
 }
 
 func compareWithSimulator(t *testing.T, hour time.Duration, hours int, hold bool) {
-	t.Parallel()
+	parallel(t)
 	trace := warmTrace(hours)
 	stages := []warmStage{{warmCaps{traceCap, 24 * traceCap}, map[string]warmCaps{"big": {traceBigCap, 24 * traceBigCap}}}}
 	simulated := simulatedHours(t, trace, stages, hold)

@@ -25,7 +25,7 @@ type wishes struct {
 
 // TestWishes runs the script of an hour's operations, and looks after each command whether the wish has come true.
 func TestWishes(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	w := newWishes(t)
 	for _, to := range []string{"a@dead.example", "b@grey.example", "c@full.example"} {
 		w.send("", to)
