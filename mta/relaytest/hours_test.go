@@ -128,7 +128,8 @@ func TestSendingHours(t *testing.T) {
 func TestHoursOfMailInDelivery(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		Until(time.Date(2026, 11, 27, 8, 59, 0, 0, time.UTC))
-		r := newRuled(t, strings.Replace(hoursConf, "03:00-20:00 recipient Europe/Berlin", "10:00-09:00 UTC", 1))
+		hours := strings.Replace(hoursConf, "03:00-20:00 recipient Europe/Berlin", "09:20-09:00 UTC", 1)
+		r := newRuled(t, strings.Replace(hours, "50m", "15m", 1))
 		slow := r.rule(api.AddRule{Action: api.RuleSlow, Selection: api.Selection{Domain: "box.example"}, Rate: "2/m"})
 		for i := range 5 {
 			r.campaign("", fmt.Sprintf("a%d@box.example", i))
@@ -141,7 +142,7 @@ func TestHoursOfMailInDelivery(t *testing.T) {
 			t.Errorf("%d left before the end, %d after it", before, n-before)
 		}
 		r.end(slow.ID)
-		Until(time.Date(2026, 11, 27, 9, 59, 59, 0, time.UTC))
+		Until(time.Date(2026, 11, 27, 9, 19, 59, 0, time.UTC))
 		r.want("until the window opens", before, 0)
 		if n := r.waitsFor("hours"); n != 5-before {
 			t.Errorf("%d wait for their hours, want %d", n, 5-before)
@@ -161,7 +162,7 @@ func TestHoursUntilTheEnd(t *testing.T) {
 		r := newRuled(t, `
 			mail "codes" {
 				match { campaign = ["spring"] }
-				max_age = "2h"
+				max_age = "10m"
 				window  = "Mon-Fri 08:00-20:00 UTC"
 			}
 			domain "client.example" { route = ["discard"] }`)
@@ -174,7 +175,7 @@ func TestHoursUntilTheEnd(t *testing.T) {
 		if err != nil || len(done.Obstacles) != 1 || !strings.Contains(done.Obstacles[0].Why, `of mail "codes" (mta.conf:`) {
 			t.Errorf("in the way of a retry: %+v, %v", done.Obstacles, err)
 		}
-		time.Sleep(3 * time.Hour)
+		time.Sleep(15 * time.Minute)
 		if n := len(r.records(accounting.Expiration)); n != 1 {
 			t.Errorf("%d have expired, want 1", n)
 		}

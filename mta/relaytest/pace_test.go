@@ -42,7 +42,8 @@ const paceConf = `
 // delivery too, and a restart gives nothing.
 func TestPace(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		r := newRuled(t, paceConf)
+		r := newRuled(t, paceConf+`
+			defaults { retry_interval = "5m" }`)
 		r.Host("new.example", sink.Config{Recorder: r.other}, "192.0.2.2:25")
 		began := time.Now()
 		for i := range 300 {
@@ -90,7 +91,7 @@ func TestPace(t *testing.T) {
 		if n := r.atMost("after a restart", at, time.Second, 2); n > 32 {
 			t.Errorf("%d left in 30 seconds after a restart", n)
 		}
-		time.Sleep(2 * time.Hour)
+		time.Sleep(30 * time.Minute)
 		r.atMost("to the end", at, time.Second, 2)
 		if n := r.atMost("in all", began.Add(-1), 0, 1000); n != 305 {
 			t.Errorf("%d were delivered, want all 305", n)
@@ -103,11 +104,11 @@ func TestPace(t *testing.T) {
 func TestPaceOfAMessage(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		r := newRuled(t, paceConf+`
-			domain "new.example" { max_age = "30m" }
+			domain "new.example" { max_age = "10m" }
 			domain "client.example" { route = ["discard"] }`)
 		r.Host("new.example", sink.Config{Recorder: r.other}, "192.0.2.2:25")
 		began := time.Now()
-		for i := range 20 {
+		for i := range 10 {
 			r.campaign("X-MTA-Pace: 60/h\r\nMT-Priority: -6\r\n", fmt.Sprintf("a%d@box.example", i))
 		}
 		r.campaign("X-MTA-Pace: 60/h\r\n", "first@box.example")
@@ -120,7 +121,7 @@ func TestPaceOfAMessage(t *testing.T) {
 		if !strings.Contains(got, "first@") {
 			t.Errorf("left in three minutes: %s", got)
 		}
-		time.Sleep(30 * time.Minute)
+		time.Sleep(10 * time.Minute)
 		at := time.Now()
 		to := make([]string, 100)
 		for i := range to {
@@ -134,9 +135,9 @@ func TestPaceOfAMessage(t *testing.T) {
 		for i := range 200 {
 			r.campaign("X-MTA-Pace: 60/h\r\n", fmt.Sprintf("c%d@new.example", i))
 		}
-		time.Sleep(time.Hour)
+		time.Sleep(15 * time.Minute)
 		if n, m := len(r.records(accounting.Expiration)), len(r.other.Deliveries()); n+m != 200 || n < 160 {
-			t.Errorf("%d have expired after half an hour, %d were delivered", n, m)
+			t.Errorf("%d have expired after ten minutes, %d were delivered", n, m)
 		}
 	})
 }
@@ -145,7 +146,7 @@ func TestPaceOfAMessage(t *testing.T) {
 // behind retries; and what a rule bounces.
 func TestWhatAPaceDoesNotHold(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		r := newRuled(t, hoursConf+`
+		r := newRuled(t, strings.Replace(hoursConf, "50m", "30m", 1)+`
 			mail "often" {
 				match { campaign = ["retries"] }
 				pace           = "60/h"
@@ -176,7 +177,7 @@ func TestWhatAPaceDoesNotHold(t *testing.T) {
 		r.want("fresh mail", 5, 0)
 
 		before := len(r.records(accounting.AdminBounce))
-		Until(time.Now().Truncate(24 * time.Hour).Add(55 * time.Minute)) // the retries have ended, and it is night
+		Until(time.Now().Truncate(24 * time.Hour).Add(35 * time.Minute)) // the retries have ended, and it is night
 		r.campaign("", "night@box.example")
 		for range 3 {
 			to("mixed", "1/h", "night@box.example")

@@ -2,6 +2,7 @@ package relaytest
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -93,7 +94,9 @@ var box = api.Selection{Domain: "box.example"}
 // TestRuleBounces what comes, and what waits at its next attempt; mail for other domains leaves.
 func TestRuleBounces(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		r := newRuled(t, `domain "late.example" { route = ["fail 451 4.3.0 later"] }`)
+		r := newRuled(t, `
+			domain "late.example" { route = ["fail 451 4.3.0 later"] }
+			defaults { retry_interval = "5m" }`)
 		r.send(1, "a@late.example")
 		r.rule(api.AddRule{Action: api.RuleBounce, Selection: api.Selection{Domain: "late.example"}, By: "ann", Reason: "secret"})
 		x := r.rule(api.AddRule{Action: api.RuleBounce, Selection: box, By: "ann"})
@@ -107,7 +110,7 @@ func TestRuleBounces(t *testing.T) {
 		if now := r.explained("box.example"); !strings.HasPrefix(now.Now, "mail is bounced: rule 2 of") || len(now.Rules) != 1 {
 			t.Errorf("explained as %q, %q", now.Now, now.Rules)
 		}
-		time.Sleep(time.Hour) // the retry of what waited, and of dead.example, which has no rule
+		time.Sleep(10 * time.Minute) // the retry of what waited, and of dead.example, which has no rule
 		all := r.records(accounting.AdminBounce)
 		if len(all) != 3 || all[2].Recipient != "a@late.example" || strings.Contains(all[2].Response.Text, "secret") {
 			t.Errorf("after the retry: %+v", all)
@@ -206,7 +209,10 @@ func TestRuleSlows(t *testing.T) {
 // domain says still counts, and its max_age.
 func TestRuleReroutes(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		r := newRuled(t, `domain "gone.example" { max_age = "2h" }`)
+		r := newRuled(t, `domain "gone.example" {
+			max_age        = "20m"
+			retry_interval = "5m"
+		}`)
 		r.send(1, "a@gone.example") // its host is down
 		x := r.rule(api.AddRule{Action: api.RuleReroute, Selection: api.Selection{Domain: "gone.example"}, Host: "new.example:2525", By: "ann"})
 		r.send(1, "b@gone.example", "b@box.example")
@@ -216,14 +222,14 @@ func TestRuleReroutes(t *testing.T) {
 		if d.Domain != "gone.example" || d.Site != "new.example:2525" || len(d.Rules) != 1 || !strings.Contains(d.Rules[0], "reroute domain gone.example to smtp://new.example:2525") {
 			t.Errorf("explained as %+v", d)
 		}
-		time.Sleep(time.Hour) // the retry of the first
+		time.Sleep(7 * time.Minute) // the retry of the first
 		r.want("after the retry", 1, 2)
 		r.rule(api.AddRule{Action: api.RuleReroute, Selection: box, Host: "new.example:2525"})
 		r.send(1, "c@box.example")
 		r.want("another domain", 1, 3)
 		r.rule(api.AddRule{Action: api.RuleReroute, Selection: api.Selection{Domain: "gone.example"}, Host: "down.example"})
 		r.send(1, "d@gone.example")
-		time.Sleep(3 * time.Hour)
+		time.Sleep(30 * time.Minute)
 		if n := len(r.records(accounting.Expiration)); n != 1 {
 			t.Errorf("%d expired by the domain's max_age, want 1", n)
 		}
@@ -236,7 +242,7 @@ func TestRuleReroutes(t *testing.T) {
 // TestTheStricterRuleWins, whichever came first; both are named. A suspended message expires in time.
 func TestTheStricterRuleWins(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		r := newRuled(t, `defaults { max_age = "2h" }`)
+		r := newRuled(t, `defaults { max_age = "10m" }`)
 		r.rule(api.AddRule{Action: api.RuleSuspend, Selection: box, By: "ann", Reason: "one"})
 		r.send(1, "a@box.example")
 		bounce := r.rule(api.AddRule{Action: api.RuleBounce, Selection: api.Selection{Provider: "big"}, By: "bob", Reason: "two"})
@@ -249,7 +255,7 @@ func TestTheStricterRuleWins(t *testing.T) {
 			t.Errorf("explained by %q", d.Rules)
 		}
 		r.end(bounce.ID)
-		time.Sleep(3 * time.Hour)
+		time.Sleep(15 * time.Minute)
 		if n := len(r.records(accounting.Expiration)); n != 1 {
 			t.Errorf("%d have expired, want the first", n)
 		}
@@ -262,11 +268,11 @@ func TestRulesEndAndAreDamaged(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		r := newRuled(t, "")
 		r.rule(api.AddRule{Action: api.RuleSuspend, Selection: api.Selection{Tenant: "acme", Domain: "box.example"}})
-		r.rule(api.AddRule{Action: api.RuleSuspend, Selection: box, For: new(api.Age(time.Hour))})
+		r.rule(api.AddRule{Action: api.RuleSuspend, Selection: box, For: new(api.Age(10 * time.Minute))})
 		r.send(1, "a@box.example")
 		r.want("suspended", 0, 0)
-		time.Sleep(time.Hour)
-		r.want("for an hour", 1, 0)
+		time.Sleep(10 * time.Minute)
+		r.want("for ten minutes", 1, 0)
 		r.Stop()
 		for _, name := range []string{"pauses.json", "pauses.json.copy"} {
 			r.must(os.WriteFile(filepath.Join(r.Dir, name), []byte(`{"rules":[{"id":1,"action":"fly"}],"last":1}`), 0o600))
@@ -292,9 +298,27 @@ func TestTooManyRules(t *testing.T) {
 			_, err := api.OpAddRule.Call(context.Background(), r.Client(), api.AddRule{Action: api.RuleBounce, Selection: api.Selection{Domain: fmt.Sprintf("d%d.example", n)}})
 			return err
 		}
-		for n := range 1000 {
-			r.must(add(n))
+		r.must(add(0))
+		r.Stop()
+		var file struct {
+			Rules []api.Rule `json:"rules"`
+			Last  int        `json:"last"`
 		}
+		name := filepath.Join(r.Dir, "pauses.json") // each of them as its command writes it: a thousand calls take a while
+		text, err := os.ReadFile(name)
+		r.must(err)
+		r.must(json.Unmarshal(text, &file))
+		for n := 1; n < 999; n++ {
+			x := file.Rules[0]
+			x.ID, x.Domain = n+1, fmt.Sprintf("d%d.example", n)
+			file.Rules, file.Last = append(file.Rules, x), x.ID
+		}
+		text, err = json.Marshal(file)
+		r.must(err)
+		r.must(os.WriteFile(name, text, 0o600))
+		r.must(os.WriteFile(name+".copy", text, 0o600))
+		r.Start()
+		r.must(add(999))
 		if err := add(1000); err == nil || !strings.Contains(err.Error(), "1000 rules") {
 			t.Errorf("the next one: %v", err)
 		}
