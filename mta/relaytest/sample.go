@@ -164,7 +164,7 @@ func (s *Sample) begin() {
 func (s *Sample) during(d time.Duration) {
 	time.Sleep(d)
 	s.Stop()
-	s.must(os.Remove(filepath.Join(s.Dir, "history")))
+	s.must(os.RemoveAll(filepath.Join(s.Dir, "history")))
 }
 
 // servers are the hosts of the sample.

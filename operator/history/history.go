@@ -187,7 +187,8 @@ func (h *History) chooseOf(k Kind) (out []string) {
 	return out
 }
 
-// Run takes samples until ctx ends, each when a step ends, and saves when ten minutes do and when it ends.
+// Run takes samples until ctx ends, each when a step ends. It saves when ten minutes do and, after a sample, when it
+// ends.
 func (h *History) Run(ctx context.Context) {
 	saves, saved := make(chan struct{}, 1), make(chan struct{})
 	go func() {
@@ -240,5 +241,14 @@ func (h *History) saver(asked <-chan struct{}) {
 	for range asked {
 		save()
 	}
-	save()
+	if h.began() {
+		save()
+	}
+}
+
+// began reports whether there was a sample: before it the file has all that is known.
+func (h *History) began() bool {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	return !h.sampled.IsZero()
 }

@@ -2,7 +2,10 @@ package history
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"testing"
 	"testing/synctest"
@@ -49,6 +52,31 @@ func TestRun(t *testing.T) {
 		_, all, _ := Open(config).Get(Relay, "", Days)
 		if mean := all[5].Values[Days.Values()-1]; all[5].Figure != Queued || mean < 400 || mean > 500 {
 			t.Errorf("the file has %v %v at the end, want the mean of a minute without and one with 900", mean, all[5].Figure)
+		}
+	})
+}
+
+// TestAnEndBeforeTheFirstSample writes nothing: the file has all that is known.
+func TestAnEndBeforeTheFirstSample(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "history")
+		run := func(d time.Duration) {
+			ctx, cancel := context.WithTimeout(t.Context(), d)
+			defer cancel()
+			Open(Config{Meter: newMeter(), Path: path, Now: time.Now, Log: slog.New(slog.DiscardHandler)}).Run(ctx)
+		}
+		run(time.Millisecond)
+		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("a file without a sample: %v", err)
+		}
+		run(time.Minute)
+		before, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		run(time.Millisecond)
+		if after, err := os.Stat(path); err != nil || !os.SameFile(before, after) {
+			t.Errorf("the file was written again: %v", err)
 		}
 	})
 }
