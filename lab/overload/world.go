@@ -19,8 +19,8 @@ type Options struct {
 
 // event is something that happens at a time.
 type event struct {
-	at  time.Time
-	seq uint64 // of those at the same time, in the order in which they were made
+	at  time.Duration // since the epoch
+	seq uint64        // of those at the same time, in the order in which they were made
 	do  func()
 }
 
@@ -28,7 +28,7 @@ type event struct {
 type world struct {
 	opts   Options
 	now    time.Time
-	agenda minheap.Heap[event]
+	agenda minheap.Heap[*event]
 	seq    uint64
 	random *rand.Rand
 
@@ -53,8 +53,8 @@ var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func newWorld(opts Options) *world {
 	w := &world{opts: opts, now: epoch, random: rand.New(rand.NewPCG(opts.Seed, 1)), slots: 20}
-	w.agenda = minheap.New(func(a, b event) bool {
-		return a.at.Before(b.at) || a.at.Equal(b.at) && a.seq < b.seq
+	w.agenda = minheap.New(func(a, b *event) bool {
+		return a.at < b.at || a.at == b.at && a.seq < b.seq
 	}, nil)
 	w.mix[3] = 1
 	w.resize(1)
@@ -78,14 +78,14 @@ func (w *world) resize(n int) {
 
 func (w *world) after(d time.Duration, do func()) {
 	w.seq++
-	w.agenda.Push(event{w.now.Add(d), w.seq, do})
+	w.agenda.Push(&event{w.now.Sub(epoch) + d, w.seq, do})
 }
 
 // runUntil lets everything happen before t.
 func (w *world) runUntil(t time.Time) {
-	for w.agenda.Len() > 0 && w.agenda.Top().at.Before(t) {
+	for w.agenda.Len() > 0 && w.agenda.Top().at < t.Sub(epoch) {
 		e := w.agenda.Pop()
-		w.now = e.at
+		w.now = epoch.Add(e.at)
 		e.do()
 	}
 	w.now = t
