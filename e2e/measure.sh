@@ -8,7 +8,7 @@ name=$1 pattern=$2 page=docs/benchmarks.md
 out=${OUT:-bin/$name.md}
 case $out in /*) ;; *) out=$PWD/$out ;; esac
 mkdir -p "$(dirname "$out")" && : >"$out" || exit 1
-MTA_MEASURE=1 MTA_SCALE=${SCALE:-1} MTA_RUNS=${RUNS:-3} MTA_MEASURE_OUT=$out \
+MTA_MEASURE=1 MTA_SCALE=${SCALE:-1} MTA_RUNS=${RUNS:-3} MTA_BASES=${BASES:-} MTA_MEASURE_OUT=$out \
 	${GO:-go} test -count=1 -timeout 30m -v -run "$pattern" ./e2e
 status=$?
 echo

@@ -90,10 +90,12 @@ func sites(t *testing.T, hosts ...*bench.Host) *bench.Ground {
 	return g
 }
 
-// measuredRelay runs the binary until the test's end, to deliver to g.
+// measuredRelay runs the binary, or the one that o names, until the test's end, to deliver to g.
 func measuredRelay(t *testing.T, g *bench.Ground, o bench.RelayOptions) *bench.Relay {
 	t.Helper()
-	o.Binary, o.Dir = binary, scratch(t)
+	if o.Dir = scratch(t); o.Binary == "" {
+		o.Binary = binary
+	}
 	r, err := bench.StartRelay(t.Context(), o, g)
 	if err != nil {
 		t.Fatal(err)
