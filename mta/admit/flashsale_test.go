@@ -154,7 +154,7 @@ func TestA16_AFlashSaleOfTwoTenants(t *testing.T) {
 		defer cancel()
 		random := rand.New(rand.NewPCG(16, 7))
 		s, began := newShop(ctx, []byte("secret")), time.Now()
-		large, small := crowd("large", 5000, 30*time.Second, random), crowd("small", 2500, 30*time.Second, random)
+		large, small := crowd("large", 3000, 20*time.Second, random), crowd("small", 1500, 20*time.Second, random)
 		var done sync.WaitGroup
 		for _, b := range slices.Concat(large, small) {
 			done.Go(func() { b.run(t, func() *shop { return s }) })
