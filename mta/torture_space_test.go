@@ -25,7 +25,7 @@ import (
 // 452; all else is taken and delivered, small mail at any time; and min_free stays free throughout.
 func TestTortureLargeMessagesOnAFullDisk(t *testing.T) {
 	t.Parallel()
-	clients, size := 14, 4<<20
+	clients, size := 14, 1<<20
 	if os.Getenv("MTA_TORTURE") != "" {
 		size = 45 << 20
 	}
