@@ -14,7 +14,7 @@ type world struct {
 	now   time.Duration
 	rand  *rand.Rand
 	count uint64
-	todo  minheap.Heap[*event]
+	todo  minheap.Heap[event]
 }
 
 type event struct {
@@ -24,7 +24,7 @@ type event struct {
 }
 
 func newWorld(seed uint64) *world {
-	return &world{rand: rand.New(rand.NewPCG(seed, 31)), todo: minheap.New(func(a, b *event) bool {
+	return &world{rand: rand.New(rand.NewPCG(seed, 31)), todo: minheap.New(func(a, b event) bool {
 		return a.at < b.at || a.at == b.at && a.seq < b.seq
 	}, nil)}
 }
@@ -32,7 +32,7 @@ func newWorld(seed uint64) *world {
 // after has f run when d has passed.
 func (w *world) after(d time.Duration, f func()) {
 	w.count++
-	w.todo.Push(&event{w.now + max(d, 0), w.count, f})
+	w.todo.Push(event{w.now + max(d, 0), w.count, f})
 }
 
 // run lets time pass until end.
