@@ -100,7 +100,7 @@ func newFillWorldOf(t *testing.T, conf string, providers sink.Config) *fillWorld
 	})
 	p := &pipeline{t: t, arrived: make(map[envelope.ID]time.Time)}
 	w.events = p
-	if w.rules, err = rules.Read(t.TempDir(), time.Now, func() int { return rules.Format.Writes }, w.policy.Load, log); err != nil {
+	if w.rules, err = rules.Read(bubble.Folder(t), time.Now, func() int { return rules.Format.Writes }, w.policy.Load, log); err != nil {
 		t.Fatal(err)
 	}
 	w.rules.Resumed = func(key parking.Key) { w.dispatcher.Resume(key) }

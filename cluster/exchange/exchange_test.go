@@ -124,7 +124,7 @@ var kinds = []string{"a", "b"}
 // within has a test use some nodes in virtual time.
 func within(t *testing.T, nodes int, test func(*house)) {
 	t.Helper()
-	dir := t.TempDir()
+	dir := bubble.Folder(t)
 	bubble.Test(t, func(t *testing.T) {
 		h := &house{T: t}
 		members := make(map[uint16]uint64)

@@ -170,7 +170,7 @@ var errAway = errors.New("connection refused")
 // within runs a test in virtual time.
 func within(t *testing.T, test func(s *site)) {
 	t.Helper()
-	dir := t.TempDir()
+	dir := bubble.Folder(t)
 	if err := ca.Init(filepath.Join(dir, "ca"), "mail", time.Now()); err != nil {
 		t.Fatal(err)
 	}

@@ -206,7 +206,7 @@ func three(t *testing.T) *site {
 // prepare makes a cluster of three nodes that have not begun.
 func prepare(t *testing.T) *site {
 	s := &site{t: t, engine: &engine{origin: owner.Origin{System: 7, Timeline: 1}, keys: make(map[string]*once.Row)},
-		dir: t.TempDir(), nodes: make(map[uint16]*machine), at: time.Now()}
+		dir: bubble.Folder(t), nodes: make(map[uint16]*machine), at: time.Now()}
 	s.log = slog.New(slog.NewTextHandler(s, nil))
 	for i := uint16(1); i <= 3; i++ {
 		m := &machine{site: s, id: i, drift: (float64(i) - 2) * 190e-6, gate: make(chan struct{}),

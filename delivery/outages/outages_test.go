@@ -74,7 +74,7 @@ type node struct {
 // within has a test use nodes. Change is of the settings of each.
 func within(t *testing.T, nodes int, limits func(node int) delivery.Limits, test func(*world)) {
 	t.Helper()
-	dir := t.TempDir()
+	dir := bubble.Folder(t)
 	bubble.Test(t, func(t *testing.T) {
 		w := &world{T: t, hosts: make(map[netip.AddrPort]*host)}
 		members := make(map[uint16]uint64)

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"example.org/mta/internal/bubble"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/gcra"
 	"example.org/mta/internal/parking"
@@ -23,7 +24,7 @@ func paced(t *testing.T, text string, now *time.Time) *Rules {
 		t.Fatal(err)
 	}
 	pol := wiring.New(cfg)
-	r, err := Read(t.TempDir(), func() time.Time { return *now }, newest, func() *wiring.Policy { return pol }, slog.New(slog.DiscardHandler))
+	r, err := Read(bubble.Folder(t), func() time.Time { return *now }, newest, func() *wiring.Policy { return pol }, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,6 +28,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"example.org/mta/internal/bubble"
 	"example.org/mta/internal/linelog"
 	"example.org/mta/lab/sink"
 	"example.org/mta/mta"
@@ -77,23 +78,13 @@ func New(t testing.TB, records, conf string) *Relay {
 	t.Helper()
 	zone := sink.MustZone(records)
 	r := &Relay{
-		Config: conf, Dir: folder(t), Segment: "1MiB", Zone: zone, t: t, names: sink.NewDNS(zone),
+		Config: conf, Dir: bubble.Folder(t), Segment: "1MiB", Zone: zone, t: t, names: sink.NewDNS(zone),
 	}
 	r.Free.Store(80 << 30)
 	r.queue = disk{vfstest.Memory(), &r.Free}
 	t.Cleanup(func() { r.names.Close() })
 	t.Cleanup(func() { r.Stop() })
 	return r
-}
-
-// folder makes a directory in memory, where the machine has one: small stores sync each change.
-func folder(t testing.TB) string {
-	dir, err := os.MkdirTemp("/dev/shm", "relaytest")
-	if err != nil {
-		return t.TempDir()
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	return dir
 }
 
 // disk has as much space as the test gives it.

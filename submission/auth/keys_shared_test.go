@@ -126,7 +126,7 @@ func (n *keyNode) lists(want ...string) {
 // house is nodes that begin to run with what prepare has left in their files.
 func house(t *testing.T, count int, test func(e *enginetest.Shared, away *atomic.Bool, nodes []*keyNode)) {
 	t.Helper()
-	dir := t.TempDir()
+	dir := bubble.Folder(t)
 	if err := secrets.WriteKeys(dir + "/secrets.key"); err != nil {
 		t.Fatal(err)
 	}

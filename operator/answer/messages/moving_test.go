@@ -75,7 +75,7 @@ type member struct {
 }
 
 func newHouse(t *testing.T, seed int64, texts ...string) *house {
-	h := &house{T: t, dir: t.TempDir(), rng: rand.New(rand.NewSource(seed)), delivered: map[string][]delivered{}}
+	h := &house{T: t, dir: bubble.Folder(t), rng: rand.New(rand.NewSource(seed)), delivered: map[string][]delivered{}}
 	for i, text := range texts {
 		n := &member{house: h, number: uint16(i + 1), text: text, drive: vfstest.NewDisk(h.rng),
 			path: filepath.Join(h.dir, fmt.Sprint("moving", i+1))}
