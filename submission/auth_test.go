@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -22,18 +23,24 @@ import (
 	"example.org/mta/submission/intake"
 )
 
+// secretHashes gives two hashes of "secret": each takes longer than most tests.
+var secretHashes = sync.OnceValues(func() (bcrypted, scrammed string) {
+	b, err := bcrypt.GenerateFromPassword([]byte("secret"), bcrypt.MinCost)
+	if err != nil {
+		panic(err)
+	}
+	scram, err := auth.NewHash(auth.SchemeSCRAM, "secret")
+	if err != nil {
+		panic(err)
+	}
+	return string(b), scram.String()
+})
+
 // usersFile has ann and bob of tenant acme, whose passwords are "secret", and carl, of nobody.
 func usersFile(t testing.TB) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "users")
-	hash, err := bcrypt.GenerateFromPassword([]byte("secret"), bcrypt.MinCost)
-	if err != nil {
-		t.Fatal(err)
-	}
-	scramHash, err := auth.NewHash(auth.SchemeSCRAM, "secret")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hash, scramHash := secretHashes()
 	text := fmt.Sprintf("ann:%s:tenant=acme senders=acme.example\nbob:%s:tenant=acme\ncarl:%s\n", hash, scramHash, hash)
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
