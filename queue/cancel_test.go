@@ -182,7 +182,7 @@ func TestCancelByFilter(t *testing.T) {
 
 // The new time of a message that was moved is in force at once, and after restarts and compaction; the old
 // one is gone, and its age counts from the new one.
-func TestMove(t *testing.T) {
+func TestMovedMailKeepsItsNewTime(t *testing.T) {
 	for _, held := range []bool{false, true} {
 		for _, after := range []time.Duration{30 * time.Minute, 100 * time.Hour} {
 			t.Run(fmt.Sprint(after, held), func(t *testing.T) { moveAndWait(t, after, held) })

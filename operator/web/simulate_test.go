@@ -21,8 +21,8 @@ var simulated = api.SimulatedWarmup{
 	Days: []warmup.DayStatus{{Stage: 1, Limit: 250, Sent: 250, Why: "advanced"}, {Stage: 2, Limit: 500, Sent: 500, Why: "advanced"}, {Stage: 3, Limit: 1000, Sent: 600, Why: "advanced"}},
 }
 
-// TestSimulation: the form leads to a picture and the same in a table; without a volume nothing is simulated.
-func TestSimulation(t *testing.T) {
+// TestSimulationPage: the form leads to a picture and the same in a table; without a volume nothing is simulated.
+func TestSimulationPage(t *testing.T) {
 	c := newSample(t)
 	var asked api.SimulateWarmup
 	c.answers["POST /v1/warmup/simulate"] = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
