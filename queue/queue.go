@@ -87,6 +87,9 @@ type Config struct {
 	// who takes it, see Park. It is called again and again, so a change takes effect at once. It must not
 	// call the queue. Nil: nothing expires.
 	MaxAge func() time.Duration
+	// ReadOnly is for who only looks at a directory: no octet of it changes, and damage stays where it is. Nothing may
+	// be handed out, and what would change the queue fails.
+	ReadOnly bool
 	// Leaving is given for a queue that is open for its mail to leave: nobody calls Next, nothing expires, and
 	// recipients that an operator has bounced leave like others, with this as their last reply. May be nil.
 	Leaving *reply.Reply
@@ -114,6 +117,9 @@ func (c *Config) setDefaults() error {
 	}
 	if c.FS == nil {
 		c.FS = vfs.OS()
+	}
+	if c.ReadOnly {
+		c.FS = vfs.ReadOnly(c.FS)
 	}
 	if c.Now == nil {
 		c.Now = time.Now
@@ -282,9 +288,12 @@ func Open(cfg Config) (*Queue, error) {
 	ctx, stop := context.WithCancel(context.Background())
 	q.stop = stop
 	q.w = newWriter(q, last)
+	go q.w.run()
+	if cfg.ReadOnly {
+		return q, nil
+	}
 	q.stopped.Go(func() { q.runClock(ctx) })
 	q.stopped.Go(func() { q.runJanitor(ctx) })
-	go q.w.run()
 	q.finishRemovals()
 	return q, nil
 }

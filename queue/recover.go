@@ -51,7 +51,9 @@ func (q *Queue) recover() (last uint32, err error) {
 	if err := q.load(list, bodies); err != nil {
 		return 0, err
 	}
-	q.removeOrphans(bodies)
+	if !q.cfg.ReadOnly {
+		q.removeOrphans(bodies)
+	}
 	q.count.Recovered = int64(q.s.Len())
 	if len(list) > 0 {
 		q.log.Info("queue: opened", "dir", q.cfg.Dir, "recipients", q.s.Len(), "segments", len(list), "took",

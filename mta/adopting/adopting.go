@@ -3,7 +3,8 @@
 //
 // The order is what makes it safe. The lock of the queue keeps all processes away from the directory. All nodes get the
 // keys of clients' requests, since those in the engine end with the node. The node is forgotten: a process with a copy
-// of the directory takes no part. The directory is marked, so that no relay starts on it. Only then mail moves.
+// of the directory takes no part. Until then the node may be alive elsewhere, and no octet of the directory changes.
+// The directory is marked, so that no relay starts on it. Only then it is opened for writing, and mail moves.
 // Whatever ends in between, the next call goes on from there: all that is known of an adoption is in the directory.
 package adopting
 
@@ -11,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"net/http"
@@ -21,6 +23,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"example.org/mta/bounce"
 	"example.org/mta/cluster/membership"
@@ -179,6 +183,12 @@ func (a *Adopter) adopt(ctx context.Context, c api.Adopt) (done api.Adopted, err
 	if err != nil {
 		return done, err
 	}
+	kept := false
+	defer func() {
+		if !kept {
+			d.lock.Close()
+		}
+	}()
 	if !d.mark.Ended.IsZero() {
 		done.Adoption = api.Adoption{Dir: d.cfg.DataDir, NodeID: d.cfg.NodeID, Ended: d.mark.Ended,
 			Moving: api.Moving{Node: int(d.node.Number)}}
@@ -187,7 +197,7 @@ func (a *Adopter) adopt(ctx context.Context, c api.Adopt) (done api.Adopted, err
 	if c.DryRun {
 		done.Adoption = api.Adoption{Dir: d.cfg.DataDir, NodeID: d.cfg.NodeID, Letters: d.letters,
 			Moving: api.Moving{Node: int(d.node.Number)}}
-		report, err := store.Fsck(datadir.Queue(d.cfg), nil, nil)
+		report, err := store.Fsck(datadir.Queue(d.cfg), d.held(), nil)
 		if err != nil {
 			return done, err
 		}
@@ -201,12 +211,7 @@ func (a *Adopter) adopt(ctx context.Context, c api.Adopt) (done api.Adopted, err
 		}
 		return done, nil
 	}
-	x, err := a.open(d)
-	if err == nil {
-		if err = x.begin(ctx, c); err != nil {
-			x.close()
-		}
-	}
+	x, err := a.begin(ctx, c, d)
 	if err != nil {
 		return done, err
 	}
@@ -221,6 +226,7 @@ func (a *Adopter) adopt(ctx context.Context, c api.Adopt) (done api.Adopted, err
 		x.close()
 		return done, interrupted
 	}
+	kept = true
 	go x.run()
 	done.Adoption = x.status()
 	return done, nil
@@ -233,9 +239,18 @@ type directory struct {
 	formats *format.Set
 	mark    datadir.Adopted
 	letters int // that sendmail has left there
+	lock    io.Closer
 }
 
-// look finds out whose directory it is, and refuses one whose mail must not be moved. Nothing is changed.
+// held is the file system in which this node has the lock of the directory.
+func (d *directory) held() vfs.FS { return held{vfs.OS()} }
+
+type held struct{ vfs.FS }
+
+func (held) Lock(string) (io.Closer, error) { return io.NopCloser(nil), nil }
+
+// look finds out whose directory it is, and refuses one whose mail must not be moved. Nothing is changed. It has the
+// lock of the directory.
 func (a *Adopter) look(ctx context.Context, c api.Adopt) (d *directory, err error) {
 	cfg := *a.cfg.InForce()
 	if same(c.Dir, cfg.DataDir) {
@@ -243,7 +258,7 @@ func (a *Adopter) look(ctx context.Context, c api.Adopt) (d *directory, err erro
 			"%s is the data directory of this relay", c.Dir)
 	}
 	cfg.DataDir, cfg.Accounting.Path = filepath.Clean(c.Dir), filepath.Join(c.Dir, "log")
-	cfg.Cluster.Path = filepath.Join(c.Dir, "cluster")
+	cfg.Cluster.Path = filepath.Join(c.Dir, clusterFile)
 	d = &directory{cfg: &cfg}
 	if err := readable(datadir.Queue(&cfg)); err != nil {
 		return nil, err
@@ -266,21 +281,34 @@ func (a *Adopter) look(ctx context.Context, c api.Adopt) (d *directory, err erro
 		return nil, conflict("go on there, or 'mta cluster forget "+fmt.Sprint(by)+"' if that node is gone for good",
 			"node %d has begun to adopt the mail of %s", by, c.Dir)
 	}
-	lock, err := vfs.OS().Lock(filepath.Join(datadir.Queue(&cfg), store.LockName))
+	d.lock, err = vfs.LockThere(filepath.Join(datadir.Queue(&cfg), store.LockName))
 	switch {
 	case errors.Is(err, vfs.ErrLocked):
 		return nil, conflict("stop it", "%s is in use by a relay", c.Dir)
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, conflict("no relay has used the directory, or not all of it is here: 'touch' the file if it is all",
+			"%v", err)
 	case err != nil:
 		return nil, api.Invalid(remedy(err), "%v", err)
 	}
-	lock.Close()
+	defer func() {
+		if err != nil {
+			d.lock.Close()
+			d = nil
+		}
+	}()
+	for _, dir := range []string{c.Dir, datadir.Queue(&cfg), cfg.Accounting.Path} {
+		if err := unix.Access(dir, unix.W_OK); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return d, api.Invalid(remedy(err), "%s: %v", dir, err)
+		}
+	}
 	// A directory that was begun was checked then: its node was forgotten since.
 	d.node, err = a.cfg.Cluster.Dead(ctx, cfg.Cluster.Path, c.Dead || d.mark.By != 0)
 	if errors.As(err, new(membership.Refusal)) {
-		return nil, conflict("", "%s: %v", c.Dir, err)
+		return d, conflict("", "%s: %v", c.Dir, err)
 	}
 	if err != nil {
-		return nil, api.Unavailable("'mta cluster status' has how the database is", "%v", err)
+		return d, api.Unavailable("'mta cluster status' has how the database is", "%v", err)
 	}
 	cfg.NodeID, d.letters = d.node.Name, letters(cfg.DataDir)
 	return d, nil

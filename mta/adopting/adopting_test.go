@@ -1,10 +1,13 @@
 package adopting
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net"
 	"os"
@@ -41,6 +44,8 @@ type house struct {
 
 	mu       sync.Mutex // guards what follows
 	refusal  error      // of the directory, and of Fence
+	alive    error      // of Fence
+	was      string     // the directory when Fence is called, where it is given
 	declines string     // the sender whose mail node 2 does not take
 	fails    bool       // the stream
 	steps    []string
@@ -79,7 +84,27 @@ func (h *house) Fence(context.Context, membership.Dead, bool) error {
 	if mark, err := datadir.ReadAdopted(h.dead); err != nil || mark.By != 0 {
 		h.Errorf("the directory is marked before the node is forgotten: %+v, %v", mark, err)
 	}
-	return h.step("fence")
+	if h.was != "" && h.files() != h.was {
+		h.Errorf("before the node is forgotten the directory had\n%s\nand has\n%s", h.was, h.files())
+	}
+	return errors.Join(h.alive, h.step("fence"))
+}
+
+// files has each file of the directory with a sum of its octets.
+func (h *house) files() string {
+	var all strings.Builder
+	if err := filepath.WalkDir(h.dead, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			fmt.Fprintln(&all, path)
+			return err
+		}
+		text, err := os.ReadFile(path)
+		fmt.Fprintf(&all, "%s %d %x\n", path, len(text), sha256.Sum256(text))
+		return err
+	}); err != nil {
+		h.Error(err)
+	}
+	return all.String()
 }
 
 func (h *house) Mover(d membership.Dead, cfg *config.Config, mail moving.Mail) (*moving.Mover, error) {
@@ -336,6 +361,14 @@ func TestWhatIsLeft(t *testing.T) {
 	})
 }
 
+// put writes a file into the directory.
+func (h *house) put(name, text string) {
+	h.Helper()
+	if err := os.WriteFile(filepath.Join(h.dead, name), []byte(text), 0o600); err != nil {
+		h.Fatal(err)
+	}
+}
+
 // TestWhichDirectories are refused, and stay as they were.
 func TestWhichDirectories(t *testing.T) {
 	within(t, func(h *house) {
@@ -390,6 +423,74 @@ func TestWhichDirectories(t *testing.T) {
 			h.Error(err)
 		}
 	})
+}
+
+// TestTheNodeIsForgottenFirst: until then no octet of the directory changes, whatever a crash has left there that is put
+// right when it is opened. If the node is alive, it has all that it had.
+func TestTheNodeIsForgottenFirst(t *testing.T) {
+	spoils := map[string]func(h *house){
+		"as it was left": func(*house) {},
+		"as it is while the relay runs": func(h *house) {
+			q, err := queue.Open(queue.Config{Dir: h.dead + "/queue", MinFree: 1})
+			if err != nil {
+				h.Fatal(err)
+			}
+			d := q.Begin()
+			d.Write([]byte("Subject: x\r\n\r\nx\r\n"))
+			m := &envelope.Message{Sender: "due@a.example", Received: time.Now(),
+				Recipients: []envelope.Recipient{{Address: "c@b.example"}}}
+			if err := errors.Join(d.Commit(m), os.CopyFS(h.dir+"/copy", os.DirFS(h.dead)), q.Close(), os.RemoveAll(h.dead),
+				os.Rename(h.dir+"/copy", h.dead)); err != nil {
+				h.Fatal(err)
+			}
+		},
+		"without indexes": func(h *house) {
+			all, _ := filepath.Glob(h.dead + "/queue/*.idx")
+			for _, path := range all {
+				os.Remove(path)
+			}
+		},
+		"a damaged segment": func(h *house) {
+			path := h.segment()
+			os.Remove(strings.TrimSuffix(path, ".seg") + ".idx")
+			h.spoil(path, func(b []byte) { b[bytes.Index(b, []byte("due@a.example"))-20] ^= 0xff })
+		},
+		"damaged small files": func(h *house) {
+			for _, name := range []string{"streams.db", "idempotency.key", "idempotency.key.copy"} {
+				h.put(name, "damaged")
+			}
+		},
+		"files to be removed": func(h *house) {
+			for _, name := range []string{"queue/large/0000000000000009", "queue/x.tmp", "queue/x.spare"} {
+				h.put(name, "x")
+			}
+			os.RemoveAll(h.dead + "/queue/damaged")
+		},
+	}
+	for name, spoil := range spoils {
+		t.Run(name, func(t *testing.T) {
+			within(t, func(h *house) {
+				spoil(h)
+				h.was, h.alive = h.files(), errors.New("node 1 has answered")
+				for range 2 {
+					if _, err := h.adopt(api.Adopt{Accept: true}); err == nil || !strings.Contains(err.Error(), "node 1 has answered") {
+						h.Error(err)
+					}
+				}
+				if h.files() != h.was {
+					h.Errorf("the directory had\n%s\nand has\n%s", h.was, h.files())
+				}
+				h.alive = nil
+				if _, err := h.adopt(api.Adopt{Accept: true}); err != nil {
+					h.Fatal(err)
+				}
+				h.ends()
+				if n := len(h.took); n < 2 {
+					h.Errorf("%d messages have moved", n)
+				}
+			})
+		})
+	}
 }
 
 // TestForeignFiles are refused before anything opens them: a pipe would hold the relay up for ever, and behind a link

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -44,6 +46,7 @@ const (
 type adoption struct {
 	*directory
 	dir   string
+	small string // the folder of small files: the directory, or that of their copies
 	of    *Adopter
 	queue *queue.Queue
 	mail  *watched
@@ -84,18 +87,122 @@ func (x *adoption) status() api.Adoption {
 	return x.last
 }
 
-// open opens what the directory has. Nothing leaves it yet.
-func (a *Adopter) open(d *directory) (x *adoption, err error) {
-	x = &adoption{directory: d, dir: d.cfg.DataDir, of: a, over: make(chan struct{})}
-	x.ctx, x.cancel = context.WithCancel(context.Background())
-	out := a.cfg.Log.With("adopted", x.dir)
+// begin has mail move, once nobody else can have the directory, and it was accepted that some of it can't.
+func (a *Adopter) begin(ctx context.Context, c api.Adopt, d *directory) (x *adoption, err error) {
+	x = a.adoption(d, d.cfg.DataDir)
+	x.over = make(chan struct{})
 	defer func() {
 		if err != nil {
 			x.close()
-			if errors.Is(err, syscall.EROFS) {
-				err = conflict(remedy(err), "%s: %v", x.dir, err)
-				return
-			}
+		}
+	}()
+	if x.stays, err = a.prepare(ctx, c, d); err != nil {
+		return x, err
+	}
+	if x.mark.By == 0 {
+		if err := a.cfg.Cluster.Fence(ctx, x.node, c.Dead); err != nil {
+			return x, conflict("", "forgetting node %d: %v", x.node.Number, err)
+		}
+		x.mark.Began = a.cfg.Now().UTC()
+	}
+	x.mark.By = int(a.cfg.Cluster.Number())
+	if err := x.mark.Write(x.dir); err != nil {
+		return x, api.Unavailable(remedy(err), "%v", err)
+	}
+	if err := x.open(false); err != nil {
+		return x, err
+	}
+	x.mover.Drain()
+	a.cfg.Log.Info("the mail of a dead node is adopted", "node", x.node.Number, "dir", x.dir, "recipients",
+		x.queue.Stats().Queued)
+	x.mover.Start()
+	if x.sends != nil {
+		x.sends.Start()
+	}
+	x.note()
+	return x, nil
+}
+
+// adoption makes one of a directory, with small files in some folder, in which nothing is open.
+func (a *Adopter) adoption(d *directory, small string) *adoption {
+	x := &adoption{directory: d, dir: d.cfg.DataDir, small: small, of: a}
+	x.ctx, x.cancel = context.WithCancel(context.Background())
+	return x
+}
+
+// prepare returns what can't move, if that was accepted, and gives the keys of clients' requests to all nodes. It reads
+// the directory, and copies of the small files there, which are repaired when they are opened.
+func (a *Adopter) prepare(ctx context.Context, c api.Adopt, d *directory) (stays []string, err error) {
+	small, err := os.MkdirTemp("", "mta-adopting-")
+	if err == nil {
+		defer os.RemoveAll(small)
+		err = copies(d.cfg.DataDir, small)
+	}
+	if err != nil {
+		return nil, api.Unavailable("the relay copies small files to "+os.TempDir(), "%v", err)
+	}
+	x := a.adoption(d, small)
+	defer x.close()
+	if err := x.open(true); err != nil {
+		return nil, err
+	}
+	if len(x.stays) > 0 && !c.Accept {
+		return nil, conflict("put it right; or --accept, and all else moves", "%s: this can't move: %s", x.dir,
+			strings.Join(x.stays, "; "))
+	}
+	if x.mark.By != 0 {
+		return x.stays, nil
+	}
+	x.mover.Drain()
+	without, err := x.inform(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if len(without) > 0 && !c.Accept {
+		return nil, conflict("see to that, or 'mta cluster forget' a node that is gone for good; or --accept: what a "+
+			"client sends again there is taken twice",
+			"the Idempotency-Keys of clients' requests can't be given to all nodes: %s", strings.Join(without, "; "))
+	}
+	for _, w := range without {
+		x.stays = append(x.stays, "Idempotency-Keys of clients' requests for "+w)
+	}
+	return x.stays, nil
+}
+
+// Small files of a data directory, beside that of the mover.
+const (
+	streamsFile = "streams.db"
+	secretFile  = "idempotency.key"
+	clusterFile = "cluster"
+)
+
+// copies copies the small files that open opens.
+func copies(from, to string) error {
+	all := []string{streamsFile, secretFile, secretFile + smallfile.CopySuffix, clusterFile + "-moving"}
+	for _, name := range all {
+		text, err := os.ReadFile(filepath.Join(from, name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err == nil {
+			err = os.WriteFile(filepath.Join(to, name), text, 0o600)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// open opens what the directory has, or only what it takes to find out what stays: then nothing in it changes. Nothing
+// leaves it yet.
+func (x *adoption) open(only bool) (err error) {
+	a, d := x.of, x.directory
+	out := a.cfg.Log.With("adopted", x.dir)
+	defer func() {
+		if errors.Is(err, syscall.EROFS) {
+			err = conflict(remedy(err), "%s: %v", x.dir, err)
+		} else if err != nil {
 			err = conflict("'mta queue fsck "+x.dir+"' names what is damaged; the log of this relay may have more",
 				"%s: %v", x.dir, err)
 		}
@@ -104,24 +211,24 @@ func (a *Adopter) open(d *directory) (x *adoption, err error) {
 	book := books.Config{Policy: func() *wiring.Policy { return policy }, Classes: a.cfg.Classes, Now: a.cfg.Now}
 	lacks, readable, err := x.streams()
 	if err != nil {
-		return x, fmt.Errorf("streams: %w", err)
+		return fmt.Errorf("streams: %w", err)
 	}
-	if readable {
+	if readable && !only {
 		if x.log, err = accounting.Open(accounting.Config{Dir: d.cfg.Accounting.Path, NodeID: d.cfg.NodeID,
 			Now: a.cfg.Now, Log: out}); err != nil {
-			return x, fmt.Errorf("accounting log: %w", err)
+			return fmt.Errorf("accounting log: %w", err)
 		}
 		book.Log = x.log
 	}
 	accountant := books.New(book)
 	bounced := dispatch.GivenUp()
 	if x.queue, err = queue.Open(queue.Config{
-		Dir: datadir.Queue(d.cfg), Log: out, Now: a.cfg.Now, Format: d.formats.Of(store.Format.Name).Number,
-		SegmentSize: int64(d.cfg.Queue.SegmentSize), LargeBody: config.LargeBody, MinFree: 1,
-		IdempotencyKeys: d.cfg.Queue.IdempotencyKeys, Leaving: &bounced, OnRemoved: accountant.Removed,
-		OnUnreadable: accountant.Unreadable,
+		Dir: datadir.Queue(d.cfg), FS: d.held(), ReadOnly: only, Log: out, Now: a.cfg.Now,
+		Format: d.formats.Of(store.Format.Name).Number, SegmentSize: int64(d.cfg.Queue.SegmentSize),
+		LargeBody: config.LargeBody, MinFree: 1, IdempotencyKeys: d.cfg.Queue.IdempotencyKeys, Leaving: &bounced,
+		OnRemoved: accountant.Removed, OnUnreadable: accountant.Unreadable,
 	}); err != nil {
-		return x, err
+		return err
 	}
 	if x.log != nil {
 		if latest, err := accounting.LatestReceptions(x.ctx, d.cfg.Accounting.Path, a.cfg.Now()); err != nil {
@@ -130,28 +237,32 @@ func (a *Adopter) open(d *directory) (x *adoption, err error) {
 			accountant.Complete(x.queue, latest)
 		}
 		if err = x.openStreams(); err != nil {
-			return x, fmt.Errorf("streams: %w", err)
+			return fmt.Errorf("streams: %w", err)
 		}
 	}
-	x.stays = append(x.damage(), lacks...)
-	secret, err := smallfile.Secret{Path: filepath.Join(x.dir, "idempotency.key"), Loss: lost, Now: a.cfg.Now,
+	if only {
+		x.stays = append(x.damage(), lacks...)
+	}
+	secret, err := smallfile.Secret{Path: filepath.Join(x.small, secretFile), Loss: lost, Now: a.cfg.Now,
 		Log: out}.Secret()
 	if err != nil {
-		return x, err
+		return err
 	}
 	x.mail = watch(messages.Moving{Moves: &messages.Moves{
 		Messages: &messages.Messages{Policy: book.Policy, Now: a.cfg.Now, Log: out, Queue: x.queue},
 		Repeats:  intake.NewRepeats(secret, messages.KeyStore{Queue: x.queue}), Receptions: accountant,
 		Version: a.cfg.Version,
 	}}, a.cfg.Now)
-	x.mover, err = a.cfg.Cluster.Mover(d.node, d.cfg, x.mail)
-	return x, err
+	cfg := *d.cfg
+	cfg.Cluster.Path = filepath.Join(x.small, clusterFile)
+	x.mover, err = a.cfg.Cluster.Mover(d.node, &cfg, x.mail)
+	return err
 }
 
 // openStreams makes those of this relay that have not sent all of the dead node's log.
 func (x *adoption) openStreams() (err error) {
-	x.sends, err = events.Open(events.Config{Log: x.log, Path: filepath.Join(x.dir, "streams.db"), NodeID: x.cfg.NodeID,
-		Now: x.of.cfg.Now, Out: x.of.cfg.Log})
+	x.sends, err = events.Open(events.Config{Log: x.log, Path: filepath.Join(x.small, streamsFile),
+		NodeID: x.cfg.NodeID, Now: x.of.cfg.Now, Out: x.of.cfg.Log})
 	if err != nil {
 		return err
 	}
@@ -162,46 +273,6 @@ func (x *adoption) openStreams() (err error) {
 		}
 	}
 	return x.sends.Set(known)
-}
-
-// begin has mail move, once nobody else can have the directory, and it was accepted that some of it can't.
-func (x *adoption) begin(ctx context.Context, c api.Adopt) error {
-	if len(x.stays) > 0 && !c.Accept {
-		return conflict("put it right; or --accept, and all else moves", "%s: this can't move: %s", x.dir,
-			strings.Join(x.stays, "; "))
-	}
-	x.mover.Drain()
-	if x.mark.By == 0 {
-		without, err := x.inform(ctx)
-		if err != nil {
-			return err
-		}
-		if len(without) > 0 && !c.Accept {
-			return conflict("see to that, or 'mta cluster forget' a node that is gone for good; or --accept: what a "+
-				"client sends again there is taken twice",
-				"the Idempotency-Keys of clients' requests can't be given to all nodes: %s",
-				strings.Join(without, "; "))
-		}
-		for _, w := range without {
-			x.stays = append(x.stays, "Idempotency-Keys of clients' requests for "+w)
-		}
-		if err := x.of.cfg.Cluster.Fence(ctx, x.node, c.Dead); err != nil {
-			return conflict("", "forgetting node %d: %v", x.node.Number, err)
-		}
-		x.mark.Began = x.of.cfg.Now().UTC()
-	}
-	x.mark.By = int(x.of.cfg.Cluster.Number())
-	if err := x.mark.Write(x.dir); err != nil {
-		return api.Unavailable(remedy(err), "%v", err)
-	}
-	x.of.cfg.Log.Info("the mail of a dead node is adopted", "node", x.node.Number, "dir", x.dir,
-		"recipients", x.queue.Stats().Queued)
-	x.mover.Start()
-	if x.sends != nil {
-		x.sends.Start()
-	}
-	x.note()
-	return nil
 }
 
 // inform gives the keys to all nodes, since those in the engine end with the dead one. It returns who has not got them
@@ -264,7 +335,7 @@ func (x *adoption) run() {
 		x.stays = append(x.stays, x.rest()...)
 	}
 	last := x.note()
-	err := x.close()
+	err := errors.Join(x.close(), x.lock.Close())
 	if err == nil && empty {
 		x.mark.Ended = x.of.cfg.Now().UTC()
 		err = x.mark.Write(x.dir)

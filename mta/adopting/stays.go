@@ -51,7 +51,7 @@ func (x *adoption) damage() []string {
 	if s.DamagedFiles == 0 && s.DamagedRecords == 0 {
 		return nil
 	}
-	report, err := store.Fsck(datadir.Queue(x.cfg), nil, nil)
+	report, err := store.Fsck(datadir.Queue(x.cfg), x.held(), nil)
 	if err == nil {
 		if all := damage(report); len(all) > 0 {
 			return all
@@ -64,7 +64,7 @@ func (x *adoption) damage() []string {
 // streams returns which events can't be sent: those of streams that this relay does not have, and all if the log is not
 // there or this relay keeps none. It reports whether the log is to be opened: that would make an empty one.
 func (x *adoption) streams() (lacks []string, readable bool, err error) {
-	all, err := events.ReadKept(filepath.Join(x.dir, "streams.db"), x.of.cfg.Now, x.of.cfg.Log)
+	all, err := events.ReadKept(filepath.Join(x.small, streamsFile), x.of.cfg.Now, x.of.cfg.Log)
 	if err != nil {
 		return nil, false, err
 	}

@@ -202,10 +202,10 @@ func (o *Opener) scanSegment(f *Found) (use bool, _ error) {
 	if len(ix.Damaged) > 0 {
 		f.Index = true // there must be none
 		o.FS.Remove(o.IndexPath(f.ID))
-	} else if err := ix.Write(o.FS, o.IndexPath(f.ID)); err != nil {
-		o.Log.Warn("queue: writing an index; it is tried again", "file", o.IndexPath(f.ID), "error", err)
-	} else {
+	} else if err := ix.Write(o.FS, o.IndexPath(f.ID)); err == nil {
 		f.Index = true
+	} else if !errors.Is(err, vfs.ErrReadOnly) {
+		o.Log.Warn("queue: writing an index; it is tried again", "file", o.IndexPath(f.ID), "error", err)
 	}
 	return true, nil
 }

@@ -19,8 +19,13 @@ func (osFS) Free(dir string) (int64, error) {
 	return int64(st.Bavail) * int64(st.Bsize), nil
 }
 
-func (osFS) Lock(name string) (io.Closer, error) {
-	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
+func (osFS) Lock(name string) (io.Closer, error) { return lock(name, os.O_RDWR|os.O_CREATE) }
+
+// LockThere is FS.Lock of the operating system for a file that must be there.
+func LockThere(name string) (io.Closer, error) { return lock(name, os.O_RDWR) }
+
+func lock(name string, flags int) (io.Closer, error) {
+	f, err := os.OpenFile(name, flags, 0o600)
 	if err != nil {
 		return nil, err
 	}

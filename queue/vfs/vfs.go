@@ -9,6 +9,7 @@ package vfs
 import (
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 
 	"example.org/mta/internal/smallfile"
@@ -68,6 +69,31 @@ type Info struct {
 
 // OS gives the file system of the operating system.
 func OS() FS { return osFS{} }
+
+// ErrReadOnly is returned for what would change something in a file system of ReadOnly.
+var ErrReadOnly = errors.New("opened for reading only")
+
+// ReadOnly gives a file system in which nothing can be changed. A directory that is not there is empty.
+func ReadOnly(of FS) FS { return readOnly{of} }
+
+type readOnly struct{ FS }
+
+func refuse(op, name string) error { return &os.PathError{Op: op, Path: name, Err: ErrReadOnly} }
+
+func (readOnly) MkdirAll(string) error               { return nil }
+func (readOnly) Create(name string) (File, error)    { return nil, refuse("create", name) }
+func (readOnly) OpenWrite(name string) (File, error) { return nil, refuse("open", name) }
+func (readOnly) Remove(name string) error            { return refuse("remove", name) }
+func (readOnly) Rename(from, _ string) error         { return refuse("rename", from) }
+func (readOnly) SyncDir(string) error                { return nil }
+
+func (r readOnly) List(dir string) ([]Info, error) {
+	list, err := r.FS.List(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return list, err
+}
 
 type osFS struct{}
 
