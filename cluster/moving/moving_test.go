@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -185,4 +187,60 @@ func TestTheFile(t *testing.T) {
 	if err := m.hold(p); err == nil || m.Status().Waiting != 0 || !strings.Contains(log.String(), "can't be written down") {
 		t.Errorf("%v, %+v, %s", err, m.Status(), log.String())
 	}
+}
+
+// many has messages that leave one by one. It takes a second for each that comes.
+type many struct {
+	Mail
+	left int
+}
+
+func (m *many) Keys(io.Writer) error { return nil }
+func (m *many) Requested() int       { return 0 }
+func (m *many) Moved([]Taken) error  { return nil }
+
+func (m *many) Leave(_ context.Context, _ func(string) uint64, each func(Batch, uint64) error) (int, error) {
+	for ; m.left > 0; m.left-- {
+		if err := each(single(fmt.Sprint(m.left)), 0); err != nil {
+			return 0, err
+		}
+	}
+	return 0, nil
+}
+
+func (m *many) Take(_ context.Context, _ string, archive io.Reader, _ bool) ([]Taken, []Declined, error) {
+	id, err := io.ReadAll(archive)
+	time.Sleep(time.Second)
+	return []Taken{{Part: Part{string(id), []int{0}}}}, nil, err
+}
+
+// single is a batch of one message, by its id.
+type single string
+
+func (s single) Parts() []Part           { return []Part{{string(s), []int{0}}} }
+func (s single) Going(string) error      { return nil }
+func (s single) Write(w io.Writer) error { _, err := io.WriteString(w, string(s)); return err }
+
+// TestANodeThatComesBack gets mail of a pass that began without it.
+func TestANodeThatComesBack(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		m, began := newMover(t, &many{left: 100}, io.Discard), time.Now()
+		m.cfg.Nodes = func() []Node { return []Node{{Number: 3}, {Number: 4}} }
+		m.cfg.Drains = func() bool { return true }
+		others := map[uint16]*Mover{3: newMover(t, &many{}, io.Discard), 4: newMover(t, &many{}, io.Discard)}
+		m.cfg.Open = func(_ context.Context, node uint16, _ link.Purpose) (net.Conn, error) {
+			if node == 4 && time.Since(began) < 20*time.Second {
+				return nil, errors.New("it starts")
+			}
+			here, there := net.Pipe()
+			go others[node].Serve(t.Context(), 2, there)
+			return here, nil
+		}
+		m.Drain()
+		m.pass(t.Context())
+		s := m.Status()
+		if took := time.Since(began); s.Messages != 100 || len(s.Nodes) != 2 || s.Nodes[1].Messages < 35 || took > 66*time.Second {
+			t.Errorf("%+v after %v", s, took)
+		}
+	})
 }

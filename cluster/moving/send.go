@@ -20,13 +20,15 @@ type worker struct {
 	name string // its nodeid
 }
 
-// crew is the workers of a pass. All but free is its own goroutine's.
+// crew is the workers of a pass. It is for one goroutine, but for back and all.
 type crew struct {
-	m    *Mover
-	all  sync.WaitGroup
-	out  int // workers that send
-	back chan *worker
-	free []*worker
+	m     *Mover
+	all   sync.WaitGroup
+	back  chan *worker // without a connection: it sends no more
+	with  map[uint16]bool
+	out   int // of with: they send, or their talks are being opened
+	free  []*worker
+	again time.Time // when nodes that came back are looked for
 }
 
 // errNobody ends a pass: no node takes mail any more.
@@ -75,15 +77,29 @@ func (m *Mover) pass(ctx context.Context) (rests bool) {
 
 // engage opens talks with all nodes that take mail.
 func (m *Mover) engage(ctx context.Context) *crew {
-	nodes := m.cfg.Nodes()
-	c := &crew{m: m, back: make(chan *worker, len(nodes))}
-	for _, n := range nodes {
-		if n.Forgotten {
+	c := &crew{m: m, back: make(chan *worker, 1<<10), with: make(map[uint16]bool)}
+	c.invite(ctx)
+	for c.out > 0 && len(c.free) == 0 { // the others come when they come
+		c.took(<-c.back)
+	}
+	return c
+}
+
+// invite opens talks with nodes that take mail and are not in the crew, once a second: a pass through a large queue
+// takes longer than a restart.
+func (c *crew) invite(ctx context.Context) {
+	m, now := c.m, c.m.cfg.Now()
+	if now.Before(c.again) {
+		return
+	}
+	c.again = now.Add(look)
+	for _, n := range m.cfg.Nodes() {
+		if n.Forgotten || c.with[n.Number] {
 			continue
 		}
 		p := m.peer(n.Number)
 		m.mu.Lock()
-		rests := m.cfg.Now().Before(p.next)
+		rests := now.Before(p.next)
 		waits := slices.ContainsFunc(m.pending, func(q *pending) bool {
 			return q.To == n.Number && q.stuck.IsZero()
 		})
@@ -93,20 +109,17 @@ func (m *Mover) engage(ctx context.Context) *crew {
 		case n.Away:
 			m.leftOut(p, errors.New("it has not been seen lately"))
 		default:
+			c.with[n.Number] = true
 			c.out++
 			c.all.Go(func() {
-				w, err := m.begin(ctx, p, n)
-				if err != nil {
+				w := &worker{peer: p, node: n}
+				if err := m.begin(ctx, w); err != nil {
 					m.leftOut(p, err)
 				}
 				c.back <- w
 			})
 		}
 	}
-	for c.out > 0 && len(c.free) == 0 { // the others come when they come
-		c.took(<-c.back)
-	}
-	return c
 }
 
 // dismiss ends the talks, when what was sent was answered.
@@ -114,7 +127,7 @@ func (c *crew) dismiss() {
 	c.all.Wait()
 	close(c.back)
 	for w := range c.back {
-		if w != nil {
+		if w.conn != nil {
 			w.conn.Close()
 		}
 	}
@@ -158,24 +171,23 @@ func (m *Mover) Informed(ctx context.Context) (why []NodeStatus, done bool) {
 	return why, true
 }
 
-// begin opens a talk with a node, which has the keys then, but those of submissions that are still under way.
-func (m *Mover) begin(ctx context.Context, p *peer, n Node) (*worker, error) {
-	conn, err := m.cfg.Open(ctx, n.Number, Purpose)
+// begin opens the talk of a worker. Its node has the keys then, but those of submissions that are still under way.
+func (m *Mover) begin(ctx context.Context, w *worker) error {
+	conn, err := m.cfg.Open(ctx, w.node.Number, Purpose)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	w := &worker{peer: p, node: n, conn: conn}
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
 	a, err := ask(conn, request{verbOffer, m.cfg.Name, m.cfg.Node}, offered, nil)
 	m.mu.Lock()
-	keyed := p.keyed
+	keyed := w.keyed
 	m.mu.Unlock()
 	if keys := m.cfg.Mail.Requested(); err == nil && a.Refused == "" && keys > keyed {
 		a, err = ask(conn, request{verbKeys, m.cfg.Name, m.cfg.Node}, patience, m.cfg.Mail.Keys)
 		if err == nil && a.Refused == "" {
 			m.mu.Lock()
-			p.keyed = max(p.keyed, keys)
+			w.keyed = max(w.keyed, keys)
 			m.mu.Unlock()
 		}
 	}
@@ -184,27 +196,30 @@ func (m *Mover) begin(ctx context.Context, p *peer, n Node) (*worker, error) {
 	}
 	if err != nil {
 		conn.Close()
-		return nil, err
+		return err
 	}
-	w.name = a.Name
+	w.conn, w.name = conn, a.Name
 	m.mu.Lock()
-	p.Why = ""
+	w.Why = ""
 	m.mu.Unlock()
-	return w, nil
+	return nil
 }
 
-// took takes a worker back, nil for one that sends no more.
+// took takes a worker back.
 func (c *crew) took(w *worker) {
 	c.out--
-	if w != nil {
-		c.free = append(c.free, w)
+	if w.conn == nil {
+		delete(c.with, w.Node)
+		return
 	}
+	c.free = append(c.free, w)
 }
 
 // next waits for a worker that has not declined a mark, of several the one that was sent the least. It is nil when
 // there can be none.
 func (c *crew) next(ctx context.Context, mark uint64) (*worker, error) {
 	for {
+		c.invite(ctx)
 		for more := true; more; {
 			select {
 			case w := <-c.back:
@@ -264,7 +279,7 @@ func (c *crew) send(ctx context.Context, w *worker, b Batch) {
 	if err != nil {
 		c.m.leftOut(w.peer, err)
 		w.conn.Close()
-		w = nil
+		w.conn = nil
 	}
 	c.back <- w
 }
