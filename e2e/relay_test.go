@@ -159,24 +159,13 @@ func (r *relay) as(t *testing.T, name, input string, args ...string) string {
 }
 
 // queued lists the recipients in the queue, as the control socket says.
-func (r *relay) queued() ([]string, error) {
-	c := api.NewClient(r.dir + "/data/control.sock")
-	defer c.Close()
-	var all []string
-	for page := (api.Page{Limit: api.MaxLimit}); ; {
-		list, err := api.OpList.Call(context.Background(), c, api.ListQuery{Page: page})
-		if err != nil {
-			return nil, fmt.Errorf("listing the queue: %w", err)
+func (r *relay) queued() (all []string, err error) {
+	err = r.list(api.Filter{}, func(m api.Item) {
+		for _, to := range m.Recipients {
+			all = append(all, to.Address)
 		}
-		for _, m := range list.Messages {
-			for _, rcpt := range m.Recipients {
-				all = append(all, rcpt.Address)
-			}
-		}
-		if page.After = list.Next; page.After == "" {
-			return all, nil
-		}
-	}
+	})
+	return all, err
 }
 
 // reply is what the queue shows as the last reply to a recipient; "" before the first attempt.
