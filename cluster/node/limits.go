@@ -20,7 +20,10 @@ func (n *Node) Want(l share.Limit, units int64) {
 	n.mu.Lock()
 	var err error
 	if !n.leaving {
-		err = n.at(l.Name).Want(l, units, n.cfg.Clock)
+		h := n.at(l.Name)
+		if err = h.Want(l, units, n.cfg.Clock); h.Lacks(n.cfg.Clock(), l.Name) {
+			nudge(n.lacks)
+		}
 	}
 	n.mu.Unlock()
 	n.complain(err)

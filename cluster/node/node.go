@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -27,6 +28,9 @@ const (
 	step    = 200 * time.Millisecond // between two checks which asks are due
 	turn    = time.Minute            // of a limit that is too small for all
 	goodbye = 5 * time.Second        // in which a process that ends hands over, at most
+	gather  = 10 * time.Millisecond  // for what is asked at the same moment
+	calm    = 10                     // calls that are on time for each early one
+	mostNow = 2                      // early calls one after the other
 )
 
 // Engine is the database. After an error nothing was done, or the outcome is unknown. Calls return when their context
@@ -71,6 +75,9 @@ type Node struct {
 	cfg   Config
 	keys  keys
 	ended chan struct{}
+	// lacks and asked have room for one: this node has nothing of a limit that it wants, and somebody asks for one of
+	// which it has nothing.
+	lacks, asked chan struct{}
 
 	away, disk, refused *faultlog.Kind
 
@@ -94,6 +101,7 @@ func New(cfg Config) (*Node, error) {
 		return faultlog.New(cfg.Log, cfg.Now, slog.LevelError, began, ended)
 	}
 	n := &Node{cfg: cfg, ended: make(chan struct{}), state: s,
+		lacks: make(chan struct{}, 1), asked: make(chan struct{}, 1),
 		away: kind("the cluster's database does not answer", "the cluster's database answers again"),
 		disk: kind("what this node must keep of its cluster can't be written: other nodes get no answers",
 			"what this node must keep of its cluster is written again"),
@@ -119,18 +127,54 @@ func (n *Node) Run(ctx context.Context) {
 	alive, end := context.WithCancel(context.WithoutCancel(ctx))
 	var all sync.WaitGroup
 	all.Go(func() {
-		for wait(alive, step, nil) {
+		for wait(alive, step, n.lacks) && wait(alive, gather, nil) {
 			n.act(func(m *member.Member, now time.Duration, send func(member.Message)) { m.Asks(now, send) })
 		}
 	})
 	all.Go(func() { n.desk(alive) })
-	for n.beat(alive); wait(ctx, tick, nil); {
+	n.beat(alive) // it learns which shards its last process has had, and the next call takes them
+	for early := calm * mostNow; ; {
+		select {
+		case <-n.asked: // this call answers it
+		default:
+		}
 		n.beat(alive)
+		if early = n.pause(ctx, early); ctx.Err() != nil {
+			break
+		}
 	}
 	n.leave(alive)
 	end()
 	all.Wait()
 	close(n.ended)
+}
+
+// pause waits until the next call is due: a tick after the last one, or at once for whoever has nothing of a limit, if
+// enough calls have been on time. early is how many were, for early calls to come.
+func (n *Node) pause(ctx context.Context, early int) int {
+	timer := time.NewTimer(tick)
+	defer timer.Stop()
+	asked := n.asked
+	if early < calm {
+		asked = nil
+	}
+	select {
+	case <-timer.C:
+		return min(early+1, calm*mostNow)
+	case <-asked:
+		wait(ctx, gather, nil)
+		return early - calm
+	case <-ctx.Done():
+		return early
+	}
+}
+
+// nudge has a goroutine look that waits for what a channel has room for.
+func nudge(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
 }
 
 // wait waits for d or until woken, and reports whether ctx goes on.
@@ -205,8 +249,14 @@ func (n *Node) Receive(msg link.Message) error {
 	}
 	err := n.use(func(m *member.Member, now time.Duration) { m.Receive(now, msg.Message) })
 	n.notify()
+	if msg.Ask != nil && slices.ContainsFunc(msg.Ask.Shares, nothingOf) {
+		nudge(n.asked)
+	}
 	return err
 }
+
+// nothingOf reports whether who asks for a limit has nothing of it.
+func nothingOf(i share.Item) bool { return i.Held == 0 && i.Want > 0 }
 
 // beat makes a call to the engine. What follows from its result leaves when the disk has what must be there.
 func (n *Node) beat(ctx context.Context) {

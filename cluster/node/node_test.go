@@ -536,6 +536,76 @@ func TestTheNextProcessOfAnOwnerGoesOnAtOnce(t *testing.T) {
 	})
 }
 
+// until waits for something, and returns for how long.
+func until(t *testing.T, what string, is func() bool) time.Duration {
+	t.Helper()
+	for began := time.Now(); ; time.Sleep(time.Millisecond) {
+		if d := time.Since(began); is() {
+			t.Logf("%s after %v", what, d)
+			return d
+		} else if d > time.Minute {
+			t.Fatalf("%s: not in a minute", what)
+		}
+	}
+}
+
+// TestWhoHasNothingIsAnsweredAtOnce: the first event after a quiet while waits for no call that is on time. There are few
+// more calls by that, however often somebody asks.
+func TestWhoHasNothingIsAnsweredAtOnce(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		s := three(t)
+		s.settle()
+		for i := range 6 {
+			l := share.Limit{Name: fmt.Sprintf("quiet %d", i/2), Rate: 100, Burst: 100}
+			n := s.nodes[uint16(i%3+1)].now
+			began := time.Now()
+			n.Want(l, l.Units())
+			if d := until(t, l.Name, func() bool { left, _ := n.Left(l.Name); return left > 0 }); d > 100*time.Millisecond {
+				t.Errorf("node %d has a part of %q after %v", i%3+1, l.Name, d)
+			}
+			n.Want(l, 0)
+			time.Sleep(20*time.Second - time.Since(began))
+		}
+		s.engine.set(func() { s.calls = 0 })
+		for i := range 600 { // in a minute
+			l := share.Limit{Name: fmt.Sprintf("new %d", i), Rate: 100, Burst: 100}
+			s.nodes[uint16(i%3+1)].now.Want(l, l.Units())
+			time.Sleep(100 * time.Millisecond)
+		}
+		s.engine.set(func() {
+			if s.calls > 3*(60+60/calm+mostNow) {
+				t.Errorf("%d calls of three nodes in a minute", s.calls)
+			}
+		})
+	})
+}
+
+// TestANodeAloneBegins: it has all shards in seconds, and those of its last process at once.
+func TestANodeAloneBegins(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		s := prepare(t)
+		m := s.nodes[1]
+		has := func(what string, most time.Duration) {
+			t.Helper()
+			m.begin()
+			all := func() bool { return len(m.now.Owned()) == owner.Shards }
+			part := func() bool { left, _ := m.now.Left(hundred.Name); return left > 0 }
+			if d := until(t, what+": all shards", all) + until(t, what+": a part", part); d > most {
+				t.Errorf("%s: after %v, want at most %v", what, d, most)
+			}
+		}
+		has("the first start", 5*time.Second)
+		time.Sleep(time.Minute)
+		m.kill()
+		time.Sleep(5 * time.Second)
+		has("after a crash", time.Second/2)
+		time.Sleep(time.Minute)
+		m.end()
+		time.Sleep(5 * time.Second)
+		has("after a shutdown", 5*time.Second)
+	})
+}
+
 func TestAnEngineThatIsAway(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		s := three(t)

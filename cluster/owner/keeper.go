@@ -142,20 +142,24 @@ func (k *Keeper) Call(now time.Duration, changes func(shard int) []Entry) (Call,
 	return c, true
 }
 
-// takes are the shards to take over now.
+// takes are the shards to take over now. So that nodes that start together share, each leaves a shard to the others for
+// longer the more it has, and takes few at once unless it is alone.
 func (k *Keeper) takes(now time.Duration) (parts []Part) {
-	const most = 8 // in a call, so that nodes that start together share
+	const each, most, few = time.Second / 8, 16, 8
 	if !k.hasRead || now-k.read > Gap || k.leaving {
 		return nil
 	}
+	alone := k.alone()
 	for _, s := range k.cfg.Rand.Perm(Shards) {
 		h := k.heads[s]
-		wait := time.Duration(min(k.count+len(parts), 2*most))*time.Second/4 + k.jitter()
+		wait := time.Duration(min(k.count+len(parts), most))*each + k.jitter()
 		switch {
-		case k.held[s] != nil || len(parts) == most:
+		case k.held[s] != nil:
 			continue
 		case k.mine(h):
 			wait = 0
+		case len(parts) >= few && !alone:
+			continue
 		case h.Node != 0:
 			wait += k.cfg.Term.Waits()
 		}
@@ -166,6 +170,16 @@ func (k *Keeper) takes(now time.Duration) (parts []Part) {
 		parts = append(parts, Part{Shard: s, Take: true, Was: h, To: to})
 	}
 	return parts
+}
+
+// alone reports whether no other node has a shard.
+func (k *Keeper) alone() bool {
+	for _, h := range k.heads {
+		if by := h.Decides(); by != 0 && by != k.cfg.Node {
+			return false
+		}
+	}
+	return true
 }
 
 // mine reports whether a row is of an earlier process of this boot: it has ended, as the lock on the data directory

@@ -111,6 +111,12 @@ func (s *stake) fill(now time.Duration, drift float64) {
 // allowed is how many connections there may be.
 func (s *stake) allowed() int64 { return min(s.target, s.Connections) }
 
+// Lacks reports whether it is time for an ask for a limit of which the node wants some and has nothing.
+func (h *Holder) Lacks(now time.Duration, name string) bool {
+	s := h.stake(name)
+	return s != nil && s.want > 0 && s.units == 0 && h.Due(now)
+}
+
 // Moved reports whether what the node may use has changed since Moved was called last, but for what has flowed.
 func (h *Holder) Moved() bool {
 	moved := h.moved
