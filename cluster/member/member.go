@@ -56,6 +56,7 @@ type Member struct {
 	keeper  *owner.Keeper
 	owned   [owner.Shards]*owned
 	holders [owner.Shards]*holding
+	members []uint16
 	fault   func(error)
 }
 
@@ -70,6 +71,7 @@ type owned struct {
 type holding struct {
 	shares *share.Holder
 	owner  uint16
+	epoch  uint64 // of the row, when owner was read
 	asked  uint16 // the node that has the newest ask
 }
 
@@ -107,6 +109,9 @@ func (m *Member) Moved() (moved bool) {
 	return moved
 }
 
+// Members notes which nodes there are, this one among them; none: that is not known.
+func (m *Member) Members(all []uint16) { m.members = all }
+
 // Call closes a round, if no call is on its way: it answers all asks so far and makes the call that carries the
 // answers.
 func (m *Member) Call(now time.Duration) (owner.Call, bool) {
@@ -117,6 +122,7 @@ func (m *Member) Call(now time.Duration) (owner.Call, bool) {
 func (m *Member) close(now time.Duration, shard int) (entries []owner.Entry) {
 	o := m.owned[shard]
 	o.round = o.round[:0]
+	o.shares.Census(m.members)
 	grants, asks := o.shares.Round(now), o.asks
 	o.asks = o.asks[:0]
 	for _, a := range asks {
@@ -162,9 +168,9 @@ func (m *Member) Result(now time.Duration, r owner.Result, send func(Message)) {
 		m.owned[s] = nil
 	}
 	if e.Heads != nil {
-		for s, h := range m.holders {
-			if now := e.Heads[s].Decides(); now != h.owner {
-				h.owner = now
+		for s, h := range m.holders { // a book that has begun knows what is in use when all have asked
+			if now, epoch := e.Heads[s].Decides(), e.Heads[s].Epoch; now != h.owner || epoch != h.epoch {
+				h.owner, h.epoch = now, epoch
 				h.shares.Nudge()
 			}
 		}

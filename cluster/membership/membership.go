@@ -385,7 +385,7 @@ func (m *Membership) begin(row *postgres.Member, now float64) (err error) {
 	n, err := node.New(node.Config{Node: m.number, Name: m.cfg.Name, Engine: m.cfg.writer, Term: Term,
 		Path: m.cfg.Path, Seen: now,
 		Clock: m.cfg.clock, Boot: m.cfg.boot, Rand: rand.New(rand.NewPCG(m.cfg.life, uint64(m.number))),
-		Incarnation: m.incarnation, Send: m.link.Send,
+		Incarnation: m.incarnation, Members: m.members, Send: m.link.Send,
 		Mail:    func(r once.Row) (string, time.Duration, bool) { return m.settled(r.Note) },
 		Changed: func() { m.change(false) }, Now: m.cfg.Now, Log: m.cfg.Log})
 	if err == nil {
@@ -504,6 +504,18 @@ func (m *Membership) address(number uint16) (string, bool) {
 }
 
 func (m *Membership) incarnation(number uint16) uint64 { return m.member(number).Incarnation }
+
+// members are the nodes there are, as far as they were read. This one may have no row yet.
+func (m *Membership) members() (all []uint16) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, row := range m.view.Members {
+		if !row.Forgotten && row.Number != m.number {
+			all = append(all, row.Number)
+		}
+	}
+	return append(all, m.number)
+}
 
 func (m *Membership) receive(msg link.Message) error {
 	if n := m.Node(); n != nil {

@@ -57,6 +57,7 @@ type Config struct {
 	Rand  *rand.Rand
 	// Incarnation is a member's, as its row was read last; 0: there is no such member.
 	Incarnation func(node uint16) uint64
+	Members     func() []uint16    // as their rows were read last; nil: that is not known
 	Send        func(link.Message) // does not block
 	// Changed is called, unless it is nil, after what this node may use of limits has changed: by an answer, or as
 	// grants ended. It does not block.
@@ -262,7 +263,14 @@ func nothingOf(i share.Item) bool { return i.Held == 0 && i.Want > 0 }
 func (n *Node) beat(ctx context.Context) {
 	var call owner.Call
 	var due bool
-	n.complain(n.use(func(m *member.Member, now time.Duration) { call, due = m.Call(now) }))
+	var all []uint16
+	if n.cfg.Members != nil {
+		all = n.cfg.Members()
+	}
+	n.complain(n.use(func(m *member.Member, now time.Duration) {
+		m.Members(all)
+		call, due = m.Call(now)
+	}))
 	if !due {
 		return
 	}

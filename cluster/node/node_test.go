@@ -285,6 +285,7 @@ func (m *machine) config(dead chan struct{}) Config {
 		Path: m.path(), Boot: uint64(m.id), Rand: rand.New(rand.NewPCG(uint64(m.id), 1)), Now: time.Now,
 		Clock:       func() time.Duration { return time.Duration(float64(time.Since(base)) * (1 + m.drift)) },
 		Incarnation: func(uint16) uint64 { return 1 },
+		Members:     func() []uint16 { return []uint16{1, 2, 3} },
 		Send: func(msg link.Message) {
 			if m.watch != nil {
 				m.watch(msg)
@@ -603,6 +604,36 @@ func TestANodeAloneBegins(t *testing.T) {
 		m.end()
 		time.Sleep(5 * time.Second)
 		has("after a shutdown", 5*time.Second)
+	})
+}
+
+// TestWhatIsInUseIsCountedSoon: units whose use outlives a grant are given as soon as all nodes have reported, after a
+// start of all of them and after that of the next process of the node that decides; without one of them 10 s later.
+func TestWhatIsInUseIsCountedSoon(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		s := three(t)
+		l := share.Limit{Name: "queued", Connections: 100, Lasting: true}
+		more := func(what string, n *Node, units int64, least, most time.Duration) {
+			t.Helper()
+			n.Want(l, units)
+			if d := until(t, what, func() bool { return n.Allowed(l.Name) >= units }); d < least || d > most {
+				t.Errorf("%s: %d units after %v, want %v to %v", what, units, d, least, most)
+			}
+		}
+		more("the start of three nodes", s.nodes[1].now, 10, 0, 6*time.Second)
+		s.settle()
+		at := s.nodes[s.owner(l.Name)]
+		at.kill()
+		time.Sleep(2 * time.Second)
+		at.begin()
+		more("the next process", at.now, 20, 0, 4*time.Second)
+		s.settle()
+		at.kill()
+		away := s.nodes[at.id%3+1]
+		away.kill()
+		time.Sleep(2 * time.Second)
+		at.begin()
+		more("without a node", at.now, 30, 10*time.Second, 14*time.Second)
 	})
 }
 

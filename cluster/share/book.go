@@ -19,11 +19,13 @@ type Book struct {
 	since  time.Duration // from then on nobody has used a limit without an account
 	limits []*account    // by name
 	askers map[uint16]*asker
+	whole  bool // all nodes have reported what they use, or have had the time to
 }
 
 // asker is a node that has asked.
 type asker struct {
 	newest  term.Order
+	heard   bool          // it has asked this book
 	pending bool          // the next round answers, or a later one
 	until   time.Duration // when it answers at the latest
 	nudged  time.Duration
@@ -36,7 +38,8 @@ type asker struct {
 // in which they become free.
 const standing = 1500 * time.Millisecond
 
-// census is how long a book that has begun gives no more of lasting limits: nodes repeat an ask after answerWithin.
+// census is how long a book that has begun gives no more of lasting limits, unless all nodes have asked: they repeat an
+// ask after answerWithin.
 const census = 10 * time.Second
 
 // account is one limit's.
@@ -164,7 +167,7 @@ func (b *Book) Hear(now time.Duration, node uint16, o term.Order, items []Item) 
 		return err
 	}
 	k := b.asker(node)
-	k.newest, k.pending, k.until = o, true, now+standing
+	k.newest, k.heard, k.pending, k.until = o, true, true, now+standing
 	for _, i := range items {
 		if _, ok := b.find(i.Name); ok || i.Want == 0 {
 			continue
@@ -302,6 +305,14 @@ func (b *Book) Pending(node uint16) bool {
 	return k != nil && k.pending
 }
 
+// Census notes which nodes there are. When all of them have asked, it is known what is in use.
+func (b *Book) Census(nodes []uint16) {
+	b.whole = b.whole || len(nodes) > 0 && !slices.ContainsFunc(nodes, func(n uint16) bool {
+		k := b.askers[n]
+		return k == nil || !k.heard
+	})
+}
+
 // Round answers asks. The answers may leave only when the engine has the changes of the book.
 func (b *Book) Round(now time.Duration) map[uint16][]Grant {
 	answers := make(map[uint16][]Grant)
@@ -311,10 +322,11 @@ func (b *Book) Round(now time.Duration) map[uint16][]Grant {
 		}
 	}
 	b.limits = slices.DeleteFunc(b.limits, func(a *account) bool { return a.expire(b, now) })
+	b.whole = b.whole || now-b.began >= census
 	for _, a := range b.limits {
 		a.divide(b, now)
 		free := a.free()
-		if a.Lasting && now-b.began < census {
+		if a.Lasting && !b.whole {
 			free = min(free, 0)
 		}
 		for _, h := range a.holders {

@@ -17,7 +17,7 @@
 //     uses it, or its own if that is smaller. A unit of a rate is the same part of it whatever its definition, so that
 //     holders of different ones never have more than the largest.
 //   - Units whose use outlives grants, such as queued messages, are reported as used, granted or not, and count. A book
-//     that has just begun grants no more of them until all nodes have had time to report.
+//     that has just begun grants no more of them until all nodes have reported, or have had time to.
 //   - The book forgets a limit when nobody has or wants any of it and its bucket is full: one that comes back has what
 //     has flowed since the book began, and that is not more than it had.
 package share

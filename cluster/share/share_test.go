@@ -640,6 +640,38 @@ func TestContentComesWithUnits(t *testing.T) {
 	}
 }
 
+// TestACensusEnds when all nodes have asked the book, whatever they want, or after ten seconds; until then nobody is given
+// what others may use. What an earlier book has heard does not count.
+func TestACensusEnds(t *testing.T) {
+	for _, absent := range []bool{false, true} {
+		b, nodes := book(), []uint16{1, 2}
+		if err := b.Load(0, "lasting", 2, 3, order(1), false); err != nil {
+			t.Fatal(err)
+		}
+		now := time.Duration(0)
+		for seq := uint64(2); seq < 6; seq++ {
+			b.Census(nodes)
+			if got := b.ask(t, now, seq, map[uint16]Item{1: want(lasting, 0, 10)}); got[1] != 0 {
+				t.Fatalf("%v: %d units are given before node 2 has asked", now, got[1])
+			}
+			now += standing
+		}
+		if b.Census(nil); absent {
+			now = census
+		} else if err := b.Hear(now, 2, order(2), []Item{{lasting, 3, 4, 0, 4}}); err != nil {
+			t.Fatal(err)
+		}
+		b.Census(nodes)
+		want, got := int64(6), b.ask(t, now, 6, map[uint16]Item{1: want(lasting, 0, 10)})
+		if absent {
+			want = 7 // beside three that another book gave
+		}
+		if got[1] != want {
+			t.Errorf("%d units are given, want %d", got[1], want)
+		}
+	}
+}
+
 func name(i int) string { return fmt.Sprintf("limit %05d", i) }
 
 // A node that asks for other names all the time takes the memory of one ask.
