@@ -28,6 +28,9 @@ type SetWeight struct {
 
 // Check refuses a weight that none can be.
 func (w *SetWeight) Check() error {
+	if w.Source == "" {
+		return Invalid("", "no source is given")
+	}
 	if w.Own && w.Weight != 0 {
 		return Invalid("", "weight and own exclude each other")
 	}

@@ -140,6 +140,8 @@ const maxSelection, maxCampaign = 255, 128
 func (s *Selection) check(a RuleAction) error {
 	terms := s.Terms()
 	switch {
+	case a == "":
+		return Invalid("what rules do: "+join(RuleActions), "no action is given")
 	case !slices.Contains(RuleActions, a):
 		return Invalid("what rules do: "+join(RuleActions), "%q is nothing that a rule does", a)
 	case s.All && len(terms) > 0:
@@ -196,6 +198,9 @@ func (b *AddRule) Check() error {
 
 // Check refuses the end of a rule that can't be.
 func (e *EndRule) Check() error {
+	if e.ID == 0 && e.Action == "" && e.Selection == (Selection{}) {
+		return Invalid("by its number; or by its action and selection", "no rule is named")
+	}
 	if e.ID == 0 {
 		return e.Selection.check(e.Action)
 	}

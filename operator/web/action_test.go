@@ -2,6 +2,7 @@ package web
 
 import (
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -48,6 +49,33 @@ var undoes = map[string]string{"/undrain": "/drain", "/rules/end": "/rules/add",
 func (b *browser) confirm(path string, form ...string) answer {
 	expect := between(b.post(path, form...).text, `name="expect" value="`, `"`)
 	return b.post(path, append(form, "confirm", "yes", "expect", expect, "reason", "a test", "back", "/queue")...)
+}
+
+// TestFormsThatLackSomething: each form of the table, without one of its fields, is answered in whole sentences, and so is
+// one that has the field with nothing in it.
+func TestFormsThatLackSomething(t *testing.T) {
+	c := newSample(t)
+	refused := 0
+	for path, form := range forms {
+		for i := 0; i < len(form); i += 2 {
+			without := slices.Delete(slices.Clone(form), i, i+2)
+			for _, fields := range [][]string{without, append(without, form[i], "")} {
+				a := c.as("ada").post(path, fields...)
+				if a.StatusCode == 200 {
+					continue
+				}
+				refused++
+				said := between(a.text, "<strong>", "</strong>")
+				if a.StatusCode >= 500 || said == "" || regexp.MustCompile(`  |&#34;&#34;|""| [.,:;]|\W$`).MatchString(strings.TrimSuffix(said, ".")) {
+					t.Errorf("%s with %q answers %d %q", path, fields, a.StatusCode, said)
+				}
+			}
+		}
+	}
+	if refused < len(forms) {
+		t.Errorf("%d forms are refused", refused)
+	}
+	c.as("ada").post("/rules/pause", "tenant", "acme").wants(t, 400, "No action is given", "action=suspend")
 }
 
 // TestAfterAnActionPagesAreNew: whoever goes back sees what was done, however lately the page was made.

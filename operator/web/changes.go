@@ -135,6 +135,9 @@ func addRule(r *request, q api.AddRule) (done api.RuleChanged, _ error) {
 
 // pause adds a rule that suspends mail.
 func pause(r *request, q api.AddRule) (done api.RuleChanged, _ error) {
+	if q.Action == "" {
+		return done, api.Invalid("a pause has action=suspend", "no action is given")
+	}
 	if q.Action != api.RuleSuspend {
 		return done, api.Invalid("add it on the page of rules", "a pause suspends mail, and does not %s it", q.Action)
 	}
