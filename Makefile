@@ -5,6 +5,10 @@ BIN     := bin/mta
 VERSION ?= $(shell .ci/version)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 
+# Compiled as it is shipped, except with the race detector: each package is compiled once for all that runs without it.
+export CGO_ENABLED = 0
+export GOFLAGS += -trimpath
+
 # How long each fuzz target runs in 'make fuzz'.
 FUZZTIME ?= 1m
 
@@ -27,7 +31,7 @@ version: ## the version of what is checked out
 	@echo '$(VERSION)'
 
 build: ## the static binary, in bin/mta
-	CGO_ENABLED=0 $(GO) build -buildvcs=auto -trimpath -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/mta
+	$(GO) build -buildvcs=auto -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/mta
 
 man: export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct)
 
@@ -67,7 +71,7 @@ UNIT := $(GO) test -vet=off -p 4 -parallel 8
 unit: ## unit tests with the race detector, where there is a C compiler
 	@race=$$(GO='$(GO)' sh .ci/race) && alone="^($$(grep -v '^#' .ci/alone | paste -sd'|'))$$" && \
 	echo "$(GO) test $$race ./..., but e2e" && \
-	$(UNIT) $$race -timeout 30m -skip "$$alone|^TestCosts$$" $$($(GO) list ./... | grep -v -e '/e2e$$' -e /simulate$$ -e /lab/overload$$ -e /mta/internal$$) && \
+	CGO_ENABLED=$${race:+1} GOFLAGS= $(UNIT) $$race -timeout 30m -skip "$$alone|^TestCosts$$" $$($(GO) list ./... | grep -v -e '/e2e$$' -e /simulate$$ -e /lab/overload$$ -e /mta/internal$$) && \
 	$(UNIT) ./warmup/simulate ./lab/overload ./internal && \
 	$(UNIT) -run "$$alone" $$(grep -rlE --include='*_test.go' "^func ($$(grep -v '^#' .ci/alone | paste -sd'|'))\(" . | xargs -n1 dirname | sort -u) && \
 	$(GO) test -vet=off -count=1 -run '^TestCosts$$' -v ./mta/relaytest

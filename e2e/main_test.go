@@ -70,11 +70,12 @@ func build() (remove func(), err error) {
 	}
 	remove = func() { os.RemoveAll(dir) }
 	binary = filepath.Join(dir, "mta")
-	args := []string{"build", "-o", binary, "../cmd/mta"}
+	program := exec.Command("go", "build", "-o", binary, "../cmd/mta")
 	if os.Getenv("MTA_E2E_RACE") != "" {
-		args = slices.Insert(args, 1, "-race")
+		program.Args = slices.Insert(program.Args, 2, "-race")
+		program.Env = append(os.Environ(), "CGO_ENABLED=1")
 	}
-	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
+	if out, err := program.CombinedOutput(); err != nil {
 		return remove, fmt.Errorf("building the relay: %w\n%s", err, out)
 	}
 	return remove, nil
