@@ -154,12 +154,8 @@ func newMembers(t *testing.T, d []*database, dns, port, config string, n int, en
 	}
 	for i := range n {
 		runClient(t, "", binary, "cluster", "ca", "issue", ca, fmt.Sprint(i+1))
-		web, inbound, keys := freeAddress(t), freeAddress(t), filepath.Join(scratch(t), "keys")
-		writeFile(t, keys, "")
-		if err := os.Chmod(keys, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		r := newRelay(t, dns, port, takingAll+strings.NewReplacer("WEB", web, "INBOUND", inbound, "KEYS", keys).Replace(config)+fmt.Sprintf(`
+		settings, web, inbound := filled(t, config)
+		r := newRelay(t, dns, port, takingAll+settings+fmt.Sprintf(`
 nodeid = "relay-%[3]d"
 cluster {
   database    = env("MTA_CLUSTER_DATABASE")
@@ -174,6 +170,18 @@ cluster {
 		relays = append(relays, r)
 	}
 	return relays
+}
+
+// filled is the configuration of one of members, with its addresses.
+func filled(t *testing.T, config string) (settings, web, inbound string) {
+	t.Helper()
+	keys := filepath.Join(scratch(t), "keys")
+	writeFile(t, keys, "")
+	if err := os.Chmod(keys, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	web, inbound = freeAddress(t), freeAddress(t)
+	return strings.NewReplacer("WEB", web, "INBOUND", inbound, "KEYS", keys).Replace(config), web, inbound
 }
 
 // cluster is a relay's view of its cluster; of a relay that does not answer it is empty.

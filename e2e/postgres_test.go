@@ -86,12 +86,12 @@ func newPrimary(t *testing.T, options ...string) *database {
 }
 
 // standby makes a standby of d. When it is promoted, its commits wait for nobody.
-func (d *database) standby(t *testing.T) *database {
+func (d *database) standby(t *testing.T, options ...string) *database {
 	t.Helper()
 	return newDatabase(t, func(s *database) []string {
 		return []string{s.bin + "pg_basebackup", "-D", s.dir, "-R", "-X", "stream", "-c", "fast", "--no-sync",
 			"-d", d.dsn("postgres", "postgres")}
-	}, "cluster_name=standby", "synchronous_standby_names=")
+	}, append(options, "cluster_name=standby", "synchronous_standby_names=")...)
 }
 
 func (d *database) begin(t *testing.T) {
@@ -176,13 +176,13 @@ func (d *database) comes(t *testing.T, sql, want string) {
 const streaming = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync' AND state = 'streaming'"
 
 // newPair makes a primary with a synchronous standby, and a role that serve would have, whose settings are the worst.
-func newPair(t *testing.T) (primary, standby *database) {
+func newPair(t *testing.T, options ...string) (primary, standby *database) {
 	t.Helper()
-	primary = newPrimary(t)
+	primary = newPrimary(t, options...)
 	primary.ask(t, "CREATE ROLE mta LOGIN")
 	primary.ask(t, "ALTER ROLE mta SET synchronous_commit = off")
 	primary.ask(t, "ALTER ROLE mta SET client_min_messages = error")
-	standby = primary.standby(t)
+	standby = primary.standby(t, options...)
 	primary.ask(t, "ALTER SYSTEM SET synchronous_standby_names = 'standby'")
 	primary.ask(t, "SELECT pg_reload_conf()")
 	primary.comes(t, streaming, "1")
