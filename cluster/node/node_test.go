@@ -607,6 +607,37 @@ func TestANodeAloneBegins(t *testing.T) {
 	})
 }
 
+// TestARestartedRelayHasItsPart of a limit that is too small for all, whether its process has ended or crashed, and
+// whoever decides about the limit.
+func TestARestartedRelayHasItsPart(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		s := three(t)
+		s.settle()
+		for i := range 12 {
+			l := share.Limit{Name: fmt.Sprintf("small %d", i), Connections: 1}
+			m := s.nodes[1]
+			part := func() bool { return m.now.Allowed(l.Name) > 0 }
+			m.now.Want(l, 1)
+			until(t, l.Name, part)
+			what := fmt.Sprintf("after a crash with node %d", s.owner(l.Name))
+			if i%2 == 0 {
+				m.kill()
+			} else {
+				what = fmt.Sprintf("after a shutdown with node %d", s.owner(l.Name))
+				m.end()
+			}
+			time.Sleep(time.Second)
+			m.begin()
+			m.now.Want(l, 1)
+			if d := until(t, what, part); d > 3*time.Second {
+				t.Errorf("%s the relay waits for its part for %v", what, d)
+			}
+			m.now.Want(l, 0)
+			s.settle()
+		}
+	})
+}
+
 // TestWhatIsInUseIsCountedSoon: units whose use outlives a grant are given as soon as all nodes have reported, after a
 // start of all of them and after that of the next process of the node that decides; without one of them 10 s later.
 func TestWhatIsInUseIsCountedSoon(t *testing.T) {
