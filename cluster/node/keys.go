@@ -16,6 +16,10 @@ import (
 // most bounds what the engine has yet to be asked about keys. A second of the busiest node has less.
 const most = 10_000
 
+// settling is how long the end of a request waits for a claim that takes it along: a claim that comes during a call
+// waits for the end of that, and then for its own.
+const settling = 20 * time.Millisecond
+
 // ErrAway is why a claim has no outcome: the engine does not answer. The request must be refused for now.
 var ErrAway = errors.New("the cluster's database does not answer")
 
@@ -29,7 +33,9 @@ type keys struct {
 	mu      sync.Mutex // guards what follows
 	desk    *once.Desk
 	waiting map[uint64]chan once.Decision
-	listed  bool // rows that an earlier process, or a lost write, has left open were asked for
+	later   *time.Timer // until what can wait is due; nil: nothing waits
+	due     bool        // a call is to be made at once
+	listed  bool        // rows that an earlier process, or a lost write, has left open were asked for
 }
 
 func (k *keys) init(d *once.Desk) {
@@ -40,10 +46,20 @@ func (k *keys) init(d *once.Desk) {
 func (k *keys) do(f func(*once.Desk)) {
 	k.mu.Lock()
 	f(k.desk)
+	k.due = true
 	k.mu.Unlock()
 	select {
 	case k.wake <- struct{}{}:
 	default:
+	}
+}
+
+// doLater is do for what can wait a moment.
+func (k *keys) doLater(f func(*once.Desk)) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if f(k.desk); k.later == nil {
+		k.later = time.AfterFunc(settling, func() { k.do(func(*once.Desk) {}) })
 	}
 }
 
@@ -93,7 +109,7 @@ func (n *Node) Claim(ctx context.Context, key, note string) (d once.Decision, er
 // Accepted notes how a request has ended, when its mail is durable, and for how long that is kept: a fresh one, or one
 // of a row of this node that was settled before.
 func (n *Node) Accepted(of once.Decision, note string, keep time.Duration) {
-	n.keys.do(func(d *once.Desk) {
+	n.keys.doLater(func(d *once.Desk) {
 		if of.Row.Note = note; of.Outcome == once.Repeat {
 			d.Again(once.Part{Op: once.Settle, Row: of.Row, Keep: keep})
 		} else {
@@ -193,9 +209,20 @@ func (n *Node) dropKeys(ctx context.Context) {
 // claim makes a call about keys, and reports whether there may be more to do.
 func (n *Node) claim(ctx context.Context) bool {
 	n.keys.mu.Lock()
-	call, due := n.keys.desk.Call(n.cfg.Clock())
+	pending := n.keys.desk.Pending()
+	call, calls := once.Call{}, n.keys.due
+	if calls {
+		call, calls = n.keys.desk.Call(n.cfg.Clock())
+	}
+	if calls { // it has what can wait, too
+		n.keys.due = false
+		if n.keys.later != nil {
+			n.keys.later.Stop()
+			n.keys.later = nil
+		}
+	}
 	n.keys.mu.Unlock()
-	if !due {
+	if !calls {
 		return false
 	}
 	waiting, cancel := context.WithTimeout(ctx, owner.Patience)
@@ -205,17 +232,22 @@ func (n *Node) claim(ctx context.Context) bool {
 		err = errors.New("the database's answer lacks rows of keys")
 	}
 	if err != nil {
+		n.keys.mu.Lock()
+		n.keys.due = true
+		n.keys.mu.Unlock()
 		n.unheard(ctx, err)
 		return false
 	}
 	var met []once.Row
 	n.keys.mu.Lock()
+	n.keys.due = n.keys.due || pending > len(call.Parts)
 	for _, d := range n.keys.desk.Result(r) {
 		if decided := n.keys.waiting[d.Number]; decided != nil {
 			decided <- d
 			delete(n.keys.waiting, d.Number)
 		} else {
 			n.keys.desk.Refused(d.Number)
+			n.keys.due = true
 		}
 		if d.Outcome == once.Running {
 			met = append(met, d.Row)

@@ -898,6 +898,35 @@ func TestAKeyIsAcceptedOnce(t *testing.T) {
 	})
 }
 
+// TestAClaimTakesOneCall, as long as the ends of earlier requests can go along with it. The last end goes by itself.
+func TestAClaimTakesOneCall(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		s := three(t)
+		s.settle()
+		time.Sleep(time.Second)
+		late := 0
+		for i := range 100 {
+			began := time.Now()
+			if o := s.claim(t, 1, fmt.Sprint("k", i)); o != once.Fresh {
+				t.Errorf("k%d: %v", i, o)
+			}
+			if time.Since(began) > 2*time.Millisecond { // a call of the engine
+				late++
+			}
+			time.Sleep(time.Millisecond)
+		}
+		if late > 1 { // than the call of each minute for old keys
+			t.Errorf("%d of 100 claims waited for another call", late)
+		}
+		time.Sleep(settling + 5*time.Millisecond)
+		s.engine.set(func() {
+			if !s.engine.keys["k99"].Done {
+				t.Error("the last request has no end")
+			}
+		})
+	})
+}
+
 // TestOldKeysAreDropped, all that there are, once a minute.
 func TestOldKeysAreDropped(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
