@@ -87,8 +87,8 @@ type Config struct {
 	// who takes it, see Park. It is called again and again, so a change takes effect at once. It must not
 	// call the queue. Nil: nothing expires.
 	MaxAge func() time.Duration
-	// ReadOnly is for who only looks at a directory: no octet of it changes, and damage stays where it is. Nothing may
-	// be handed out, and what would change the queue fails.
+	// ReadOnly leaves each octet of the directory as it is, damage included. Nothing may be handed out, and what would
+	// change the queue fails.
 	ReadOnly bool
 	// Leaving is given for a queue that is open for its mail to leave: nobody calls Next, nothing expires, and
 	// recipients that an operator has bounced leave like others, with this as their last reply. May be nil.

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"math/rand"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -480,6 +481,57 @@ func largeFiles(t *testing.T, fs vfs.FS) int {
 		t.Fatal(err)
 	}
 	return len(list)
+}
+
+// TestReadOnly: of a queue that is only read nothing changes, whatever there would be to tidy up, and no warning names
+// that it doesn't.
+func TestReadOnly(t *testing.T) {
+	inTime(t, func(t *testing.T) {
+		fs, log := vfstest.Memory(), new(bytes.Buffer)
+		cfg := small(t, fs)
+		q := open(t, cfg)
+		large := accept(t, q, message(1, "example.net"), strings.Repeat("x", 10_000))
+		orphan := q.dir.LargePath(99)
+		shut(t, q)
+		q = open(t, cfg)
+		for range 60 {
+			accept(t, q, message(1, "example.net"), strings.Repeat("y", 1000))
+		}
+		shut(t, q)
+		f, err := fs.Create(orphan)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Close()
+		for _, x := range filesOf(t, fs) { // a queue that may makes its indexes again
+			if strings.HasSuffix(x.Name, store.IndexSuffix) {
+				fs.Remove("/q/" + x.Name)
+			}
+		}
+		before := filesOf(t, fs)
+
+		cfg.ReadOnly, cfg.Log = true, slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelWarn}))
+		q = open(t, cfg)
+		if s := q.Stats(); s.Queued != 61 || len(bodyOf(t, q, large.ID)) != 10_000 {
+			t.Errorf("%+v", s)
+		}
+		time.Sleep(time.Hour)
+		if text := log.String(); text != "" {
+			t.Errorf("the log has\n%s", text)
+		}
+		if commit(q, message(1, "example.net"), "z") == nil {
+			t.Error("a message is accepted")
+		}
+		if q.Close() == nil {
+			t.Error("the end reports no failed message")
+		}
+		if after := filesOf(t, fs); !slices.Equal(after, before) {
+			t.Errorf("the files are\n%v, were\n%v", after, before)
+		}
+		if n := largeFiles(t, fs); n != 2 {
+			t.Errorf("%d files of large contents, want 2", n)
+		}
+	})
 }
 
 func TestOneQueuePerDirectory(t *testing.T) {

@@ -248,6 +248,24 @@ func full(path string) *world {
 	return w
 }
 
+// TestASaveAmidSteps: a save that began before the newest steps leaves out the values whose places these have taken.
+func TestASaveAmidSteps(t *testing.T) {
+	w := full("")
+	s := w.rings[Site][w.Names(Site)[0]]
+	const newer = 3
+	n, all := Hours.Values(), w.octets(s, figuresOf[Site], Hours, w.heads[Hours]-newer)
+	if len(all) != len(figuresOf[Site]) {
+		t.Errorf("%d figures are known, want %d", len(all), len(figuresOf[Site]))
+	}
+	for name, octets := range all {
+		gone, kept := octets[:2*newer], octets[2*newer:]
+		if len(octets) != 2*n || !bytes.Equal(gone, bytes.Repeat([]byte{0xff}, 2*newer)) ||
+			bytes.Contains(kept, []byte{0xff, 0xff}) {
+			t.Errorf("%s: %d octets, which begin with % x", name, len(octets), octets[:8])
+		}
+	}
+}
+
 // TestMemoryIsBounded: whatever the relay has, a full history takes [MaxBytes] at most.
 func TestMemoryIsBounded(t *testing.T) {
 	use := func() uint64 {
