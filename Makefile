@@ -71,7 +71,7 @@ UNIT := $(GO) test -vet=off -p 4 -parallel 8
 unit: ## unit tests with the race detector, where there is a C compiler
 	@race=$$(GO='$(GO)' sh .ci/race) && alone="^($$(grep -v '^#' .ci/alone | paste -sd'|'))$$" && \
 	echo "$(GO) test $$race ./..., but e2e" && \
-	CGO_ENABLED=$${race:+1} GOFLAGS= $(UNIT) $$race -timeout 30m -skip "$$alone|^TestCosts$$" $$($(GO) list ./... | grep -v -e '/e2e$$' -e /simulate$$ -e /lab/overload$$ -e /mta/internal$$) && \
+	CGO_ENABLED=$${race:+1} GOFLAGS='$(filter-out -trimpath,$(GOFLAGS))' $(UNIT) $$race -timeout 30m -skip "$$alone|^TestCosts$$" $$($(GO) list ./... | grep -v -e '/e2e$$' -e /simulate$$ -e /lab/overload$$ -e /mta/internal$$) && \
 	$(UNIT) ./warmup/simulate ./lab/overload ./internal && \
 	$(UNIT) -run "$$alone" $$(grep -rlE --include='*_test.go' "^func ($$(grep -v '^#' .ci/alone | paste -sd'|'))\(" . | xargs -n1 dirname | sort -u) && \
 	$(GO) test -vet=off -count=1 -run '^TestCosts$$' -v ./mta/relaytest
@@ -126,7 +126,7 @@ check: ## gofmt, go.mod, go vet, staticcheck (when it can be had), and a build f
 	@sh .ci/staticcheck
 	GOOS=freebsd $(GO) build ./...
 
-bench: e2e-install ## the relay beside Postfix and beside earlier commits in the standard scenarios, in 18 minutes
+bench: e2e-install ## the relay beside Postfix and beside earlier commits in the standard scenarios, in 14 minutes
 	@GO='$(GO)' SCALE='$(SCALE)' RUNS='$(RUNS)' OUT='$(OUT)' FILL='$(FILL)' BASES='$(BASES)' sh e2e/measure.sh bench '^TestBench'
 
 measure: e2e-install ## the other figures of docs/benchmarks.md, in 16 minutes; the same settings
