@@ -32,7 +32,7 @@ func TestMeasureKeys(t *testing.T) {
 	n := sized(t, 10*keyRate, keyRate/5)
 	primary, standby := newPair(t, "fsync=on")
 	primary.schema(t)
-	const address = "127.31.14.1"
+	const address = "127.31.15.1"
 	port := commonPort(t, address)
 	taken := sink.NewRecorder(sink.Deliveries, 0)
 	mailHost(t, net.JoinHostPort(address, port), sink.Config{Recorder: taken})

@@ -20,11 +20,11 @@ type worker struct {
 	name string // its nodeid
 }
 
-// crew is the workers of a pass. It is for one goroutine, but for back and all.
+// crew is the workers of a pass. All but back and all is for one goroutine.
 type crew struct {
 	m     *Mover
 	all   sync.WaitGroup
-	back  chan *worker // without a connection: it sends no more
+	back  chan *worker // has room for all; without a connection: it sends no more
 	with  map[uint16]bool
 	out   int // of with: they send, or their talks are being opened
 	free  []*worker

@@ -76,8 +76,7 @@ type Node struct {
 	cfg   Config
 	keys  keys
 	ended chan struct{}
-	// lacks and asked have room for one: this node has nothing of a limit that it wants, and somebody asks for one of
-	// which it has nothing.
+	// lacks and asked have room for one: this node wants a limit of which it has nothing, and an asker does.
 	lacks, asked chan struct{}
 
 	away, disk, refused *faultlog.Kind
@@ -150,8 +149,8 @@ func (n *Node) Run(ctx context.Context) {
 	close(n.ended)
 }
 
-// pause waits until the next call is due: a tick after the last one, or at once for whoever has nothing of a limit, if
-// enough calls have been on time. early is how many were, for early calls to come.
+// pause waits until the next call is due: a tick after the last one, or at once for an ask of a node that has nothing
+// of a limit, if enough calls have been on time. early is how many were, for early calls to come.
 func (n *Node) pause(ctx context.Context, early int) int {
 	timer := time.NewTimer(tick)
 	defer timer.Stop()
@@ -170,7 +169,7 @@ func (n *Node) pause(ctx context.Context, early int) int {
 	}
 }
 
-// nudge has a goroutine look that waits for what a channel has room for.
+// nudge wakes the goroutine that waits for a channel with room for one.
 func nudge(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -256,7 +255,7 @@ func (n *Node) Receive(msg link.Message) error {
 	return err
 }
 
-// nothingOf reports whether who asks for a limit has nothing of it.
+// nothingOf reports whether an ask wants a limit of which its node has nothing.
 func nothingOf(i share.Item) bool { return i.Held == 0 && i.Want > 0 }
 
 // beat makes a call to the engine. What follows from its result leaves when the disk has what must be there.

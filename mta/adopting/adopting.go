@@ -286,8 +286,7 @@ func (a *Adopter) look(ctx context.Context, c api.Adopt) (d *directory, err erro
 	case errors.Is(err, vfs.ErrLocked):
 		return nil, conflict("stop it", "%s is in use by a relay", c.Dir)
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, conflict("no relay has used the directory, or not all of it is here: 'touch' the file if it is all",
-			"%v", err)
+		return nil, conflict("each relay makes the file; if no other one is missing, make it with 'touch'", "%v", err)
 	case err != nil:
 		return nil, api.Invalid(remedy(err), "%v", err)
 	}
