@@ -6,6 +6,9 @@ import (
 	"io"
 	"net/http"
 	"net/http/cookiejar"
+	"net/url"
+	"os"
+	"os/exec"
 	"regexp"
 	"strings"
 	"sync"
@@ -19,10 +22,15 @@ func TestAClusterAnswers(t *testing.T) {
 	parallel(t)
 	primary, standby := newPair(t)
 	primary.schema(t)
+	users := scratch(t) + "/console-users"
 	relays := members(t, []*database{primary, standby}, "127.0.0.1:1", "25", `
 tenant "acme" {}
 keys { file = "KEYS" }
 api "web" { address = "WEB" }
+console {
+  address = "CONSOLE"
+  users   = "`+users+`"
+}
 `, 3)
 	ids := map[int][]string{}
 	for i, r := range relays {
@@ -218,6 +226,8 @@ api "web" { address = "WEB" }
 		asks(200, `"cancelled"`, 1+i%3, "GET", "/messages/"+id, "")
 	}
 
+	ann := loginsHold(t, relays)
+
 	// A stopped node.
 	asks(202, `"id"`, 1, "POST", "/messages", `{"from":"shop@acme.example","to":"c@all.example","subject":"x","text":"x"}`)
 	relays[2].pause(t)
@@ -242,4 +252,99 @@ api "web" { address = "WEB" }
 	all.Go(func() { asks(200, `"unanswered":[3]`, 1, "POST", "/messages/cancel", `{"campaign":"spring"}`) })
 	all.Go(func() { asks(503, `"unanswered":[3]`, 1, "GET", "/messages/0000000000001", "") })
 	all.Wait()
+
+	// Nobody is kept out by the node of their login.
+	ann.page(1, "/login", "Node 3, where you logged in, can&#39;t be asked now.")
+	ann.logIn(2, "/queue", "ann, operator")
+	ann.page(1, "/queue", "ann, operator")
+}
+
+// visitor is a browser at the consoles of a cluster.
+type visitor struct {
+	http.Client
+	t      *testing.T
+	relays []*relay
+}
+
+// wants checks where an answer was given in the end, and its words.
+func (v *visitor) wants(node int, path, words string, a *http.Response, err error) {
+	v.t.Helper()
+	if err != nil {
+		v.t.Error(err)
+		return
+	}
+	defer a.Body.Close()
+	text, err := io.ReadAll(a.Body)
+	if err != nil || a.Request.URL.Path != path || !strings.Contains(string(text), words) {
+		v.t.Errorf("node %d answers %s at %s; want %q at %s:\n%s %v", node, a.Status, a.Request.URL.Path, words, path, text, err)
+	}
+}
+
+func (v *visitor) url(node int, path string) string {
+	return "http://" + v.relays[node-1].console + path
+}
+
+func (v *visitor) page(node int, path, words string) {
+	v.t.Helper()
+	a, err := v.Get(v.url(node, path))
+	v.wants(node, path, words, a, err)
+}
+
+func (v *visitor) logIn(node int, path, words string) {
+	v.t.Helper()
+	a, err := v.PostForm(v.url(node, "/login"), url.Values{"user": {"ann"}, "password": {"open sesame"}, "next": {path}})
+	v.wants(node, path, words, a, err)
+}
+
+// out waits until a node has a visitor log in.
+func (v *visitor) out(node int) {
+	v.t.Helper()
+	eventually(v.t, 2*time.Second, func() error {
+		a, err := v.Get(v.url(node, "/queue"))
+		if err != nil {
+			return err
+		}
+		a.Body.Close()
+		if a.Request.URL.Path != "/login" {
+			return fmt.Errorf("node %d answers %s at %s", node, a.Status, a.Request.URL.Path)
+		}
+		return nil
+	})
+}
+
+// loginsHold has a user log in at the console of one node, and out at another; a user who is removed is out at all. The
+// visitor whom it returns has logged in at node 3.
+func loginsHold(t *testing.T, relays []*relay) *visitor {
+	t.Helper()
+	user := func(args ...string) {
+		t.Helper()
+		c := exec.Command(binary, append([]string{"console", "user"}, append(args, "--config", relays[0].config)...)...)
+		c.Env, c.Stdin = append(os.Environ(), relays[0].env...), strings.NewReader("open sesame\n")
+		if out, err := c.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+	}
+	user("add", "ann", "--role", "operator")
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := &visitor{http.Client{Jar: jar, Timeout: patience}, t, relays}
+	v.logIn(3, "/queue", "ann, operator")
+	for n := 1; n <= 3; n++ {
+		v.page(n, "/queue", "ann, operator")
+	}
+	a, err := v.PostForm(v.url(2, "/logout"), nil)
+	v.wants(2, "/login", "password", a, err)
+	v.out(3)
+	v.out(1)
+	v.logIn(3, "/queue", "ann, operator")
+	v.page(2, "/queue", "ann, operator")
+	user("remove", "ann")
+	v.out(1)
+	v.out(3)
+	user("add", "ann", "--role", "operator")
+	v.out(2)
+	v.logIn(3, "/queue", "ann, operator")
+	return v
 }

@@ -154,7 +154,7 @@ func newMembers(t *testing.T, d []*database, dns, port, config string, n int, en
 	}
 	for i := range n {
 		runClient(t, "", binary, "cluster", "ca", "issue", ca, fmt.Sprint(i+1))
-		settings, web, inbound := filled(t, config)
+		settings, at := filled(t, config)
 		r := newRelay(t, dns, port, takingAll+settings+fmt.Sprintf(`
 nodeid = "relay-%[3]d"
 cluster {
@@ -166,22 +166,22 @@ cluster {
   secrets_key = "%[2]s/secrets.key"
 }
 `, freeAddress(t), ca, i+1))
-		r.env, r.web, r.inbound = append([]string{"MTA_CLUSTER_DATABASE=" + dsn}, env...), web, inbound
+		r.env, r.places = append([]string{"MTA_CLUSTER_DATABASE=" + dsn}, env...), at
 		relays = append(relays, r)
 	}
 	return relays
 }
 
 // filled is the configuration of one of members, with its addresses.
-func filled(t *testing.T, config string) (settings, web, inbound string) {
+func filled(t *testing.T, config string) (settings string, at places) {
 	t.Helper()
 	keys := filepath.Join(scratch(t), "keys")
 	writeFile(t, keys, "")
 	if err := os.Chmod(keys, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	web, inbound = freeAddress(t), freeAddress(t)
-	return strings.NewReplacer("WEB", web, "INBOUND", inbound, "KEYS", keys).Replace(config), web, inbound
+	at = places{freeAddress(t), freeAddress(t), freeAddress(t)}
+	return strings.NewReplacer("WEB", at.web, "INBOUND", at.inbound, "CONSOLE", at.console, "KEYS", keys).Replace(config), at
 }
 
 // cluster is a relay's view of its cluster; of a relay that does not answer it is empty.

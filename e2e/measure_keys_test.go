@@ -44,9 +44,9 @@ api "web" { address = ["WEB"] }
 `
 	relays := members(t, []*database{primary, standby}, dns, port, settings, 3)
 	meet(t, relays)
-	text, web, _ := filled(t, settings)
+	text, at := filled(t, settings)
 	alone := newRelay(t, dns, port, takingAll+text)
-	alone.web = web
+	alone.places = at
 	alone.start(t)
 	var clients []*keyClient
 	for _, r := range []*relay{alone, relays[0]} {

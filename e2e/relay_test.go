@@ -24,11 +24,17 @@ type relay struct {
 	dir        string
 	config     string   // its file
 	nameServer string   // that it asks
-	web        string   // where it takes mail by HTTP, if it does
-	inbound    string   // where it takes reports, if it does
 	env        []string // NAME=value, besides this process's environment
 	program    string   // of another version; "": the one under test
+	places
 	*process
+}
+
+// places are where a relay answers, if it does.
+type places struct {
+	web     string // takes mail by HTTP
+	inbound string // takes reports
+	console string
 }
 
 // takingAll is configuration for tests whose clients don't come again: no mail is refused since this machine is busy.

@@ -2,14 +2,13 @@ package mta
 
 import (
 	"context"
-	"errors"
 	"net"
-	"net/netip"
+	"net/http"
 	"path/filepath"
 	"sync/atomic"
 
-	"example.org/mta/internal/network"
 	"example.org/mta/mta/config"
+	"example.org/mta/mta/wiring"
 	"example.org/mta/operator/api"
 	"example.org/mta/operator/audit"
 	"example.org/mta/operator/web"
@@ -39,7 +38,9 @@ func (r *operators) openConsole(cfg *config.Config, undo *undoer) error {
 	opened := &console{users: c.Users}
 	opened.logins.Store(logins)
 	wc := web.Config{
-		Relay: api.NewLocalClient(r.control.Handler()), Logins: consoleLogins{opened, r}, Access: consoleAccess(cfg),
+		Relay: api.NewLocalClient(r.control.Handler()), Access: consoleAccess(cfg),
+		Logins:   wiring.ConsoleLogins{Users: opened.logins.Load, Now: r.now},
+		Nodes:    wiring.Consoles(r.cluster, opened.fromNode, r.log),
 		BasePath: c.BasePath, Log: r.log.With("console", c.Address), Now: r.now, Audit: r.auditLogin,
 	}
 	if wc.TLS, err = r.tlsOf(c.TLS); err != nil {
@@ -57,6 +58,9 @@ func (r *operators) openConsole(cfg *config.Config, undo *undoer) error {
 	r.console = opened
 	return nil
 }
+
+// fromNode answers another node of the cluster.
+func (c *console) fromNode(w http.ResponseWriter, r *http.Request) { c.server.FromNode(w, r) }
 
 // consoleAccess is what a reload can change of the console, its users apart.
 func consoleAccess(cfg *config.Config) web.Access {
@@ -117,66 +121,4 @@ func (r *operators) closeConsole(ctx context.Context) error {
 	}
 	defer r.console.logins.Load().Close()
 	return r.console.server.Shutdown(ctx)
-}
-
-// consoleLogins are the users of the console.
-type consoleLogins struct {
-	of    *console
-	relay *operators
-}
-
-// stamp is how an identity was established: a login says nothing about the users of another file.
-type stamp struct {
-	login   auth.Login
-	service *auth.Service
-}
-
-// Login implements web.Logins. A right password of a user without a role is no login, and looks like none.
-func (l consoleLogins) Login(ctx context.Context, from netip.Addr, user, password string) (web.Identity, error) {
-	began := l.relay.now()
-	service := l.of.logins.Load()
-	login, err := service.Password(ctx,
-		auth.Client{Peer: netip.AddrPortFrom(from, 0), Network: network.Of(from)}, user, password)
-	if err == nil {
-		if id, ok := identityOf(login, service); ok {
-			return id, nil
-		}
-		auth.Late(ctx, l.relay.now().Sub(began))
-		err = auth.ErrDenied
-	}
-	switch {
-	case errors.Is(err, auth.ErrTooMany), errors.Is(err, auth.ErrBusy):
-		return web.Identity{}, &api.Error{Status: 429, Message: err.Error(), Hint: "wait a minute"}
-	case errors.Is(err, auth.ErrNoUsers):
-		return web.Identity{}, api.Unavailable("see the relay's log", "%v", err)
-	case errors.Is(err, auth.ErrMalformed):
-		return web.Identity{}, auth.ErrDenied
-	}
-	return web.Identity{}, err
-}
-
-// Known implements web.Logins.
-func (l consoleLogins) Known(user string) (web.Identity, bool) {
-	service := l.of.logins.Load()
-	login := service.Vouched(user)
-	if login == nil {
-		return web.Identity{}, false
-	}
-	return identityOf(login, service)
-}
-
-// Still implements web.Logins.
-func (l consoleLogins) Still(id web.Identity) bool {
-	by, ok := id.Stamp.(stamp)
-	if !ok || by.service != l.of.logins.Load() || !by.service.Still(&by.login) {
-		return false
-	}
-	now, ok := identityOf(&by.login, by.service)
-	return ok && now.Role == id.Role
-}
-
-// identityOf gives who has logged in, if that has a role.
-func identityOf(l *auth.Login, by *auth.Service) (web.Identity, bool) {
-	role, err := web.ParseRole(l.Role)
-	return web.Identity{User: l.User, Role: role, Stamp: stamp{*l, by}}, err == nil
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"example.org/mta/lab/sink"
+	"example.org/mta/mta/wiring"
 	"example.org/mta/operator/api"
 	"example.org/mta/submission/auth"
 )
@@ -111,7 +112,7 @@ func TestConsoleByProxy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if id, ok := (consoleLogins{w.console, w.operators}).Known("Ada"); ok {
+	if id, ok := (wiring.ConsoleLogins{Users: w.console.logins.Load, Now: w.now}).Known("Ada"); ok {
 		t.Errorf("Ada, whom the proxy knows, is %s", id.User)
 	}
 	ask.Header.Set("X-Remote-User", "ada")
@@ -127,7 +128,10 @@ func TestConsoleByProxy(t *testing.T) {
 	if err := os.WriteFile(path, []byte(userLine(t, "ada", "tenant=acme")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w.until("the role is gone", func() bool { _, ok := (consoleLogins{w.console, w.operators}).Known("ada"); return !ok })
+	w.until("the role is gone", func() bool {
+		_, ok := (wiring.ConsoleLogins{Users: w.console.logins.Load, Now: w.now}).Known("ada")
+		return !ok
+	})
 	w.send("ann@client.example", letter, "bob@box.example")
 	for lines.Scan() {
 		if strings.Contains(lines.Text(), "bob@box.example") {

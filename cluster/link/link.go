@@ -26,7 +26,7 @@ import (
 
 // newest and oldest are the versions of the protocol that this program speaks. A version of the program speaks that of
 // the one before, too.
-const newest, oldest = 4, 1
+const newest, oldest = 5, 1
 
 // Purpose is what a talk is opened for.
 type Purpose struct {

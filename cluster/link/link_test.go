@@ -372,7 +372,7 @@ func TestStrangersAreRefusedWithTheReasonAtBothEnds(t *testing.T) {
 // Clusters that share an authority, and versions that have none in common: neither happens without a mistake.
 func TestWhatIsSaidInAGreeting(t *testing.T) {
 	for want, text := range map[string]string{
-		"node 2 speaks versions 7 to 9 of the cluster's protocol, and this node 1 to 4": `{"Newest":9,"Oldest":7}`,
+		"node 2 speaks versions 7 to 9 of the cluster's protocol, and this node 1 to 5": `{"Newest":9,"Oldest":7}`,
 		"":                                      `{"Newest":2,"Oldest":1,"Later":[1,2]}`,
 		`it refuses this node: "no\\nwords"`:    `{"Newest":1,"Oldest":1,"Refused":"no\nwords"}`,
 		"a message of 9000 octets is too large": strings.Repeat(" ", 9000),

@@ -145,8 +145,11 @@ func (s *Server) loginForm(w http.ResponseWriter, r *request) error {
 			Message: "you are logged in as " + user + ", who has no role here",
 			Hint:    "an administrator of the relay gives one: mta console user add " + user + " --role viewer"}
 	}
-	return s.show(w, r, http.StatusOK, "login.html", "live",
-		loginPage{Passwords: s.cfg.Logins != nil, Next: r.get("next")})
+	page := loginPage{Passwords: s.cfg.Logins != nil, Next: r.get("next")}
+	if r.silent != 0 {
+		page.Problem = notAsked(r.silent)
+	}
+	return s.show(w, r, http.StatusOK, "login.html", "live", page)
 }
 
 func (s *Server) useTicket(w http.ResponseWriter, r *request, text string) error {
@@ -232,8 +235,14 @@ func (s *Server) next(r *request) string {
 }
 
 func (s *Server) logout(w http.ResponseWriter, r *request) error {
-	s.sessions.end(r.session.id)
+	at := r.silent
+	if r.session != nil && s.end(r.ctx, r.session) != nil {
+		at = r.session.home
+	}
 	s.setCookie(w, r, "", -1)
+	if at != 0 {
+		return notEnded(at)
+	}
 	http.Redirect(w, r.http, r.url("/login"), http.StatusSeeOther)
 	return nil
 }

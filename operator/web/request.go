@@ -25,6 +25,7 @@ type request struct {
 	node    int      // of the cluster, that is asked; 0: this relay
 	base    string   // of the URLs of its pages
 	session *session // nil: nobody has logged in
+	silent  int      // the node where the session began, which can't be asked now; 0: none
 	most    Role     // that anybody has here
 	client  netip.Addr
 	secure  bool       // it came by TLS

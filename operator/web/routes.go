@@ -202,7 +202,7 @@ var routes = []route{
 		serve: (*Server).loginForm},
 	{method: "POST", path: "/login", role: Anyone, params: []string{"user", "password", "next"},
 		serve: (*Server).login},
-	{method: "POST", path: "/logout", role: Viewer, serve: (*Server).logout},
+	{method: "POST", path: "/logout", role: Anyone, serve: (*Server).logout},
 }
 
 // term is a word and its meaning.

@@ -27,6 +27,8 @@ type Config struct {
 	Relay *api.Client
 	// Logins checks users and their passwords. nil: nobody has a password here, and tickets are the way in.
 	Logins Logins
+	// Nodes are asked about sessions that began there, by their FromNode. nil: sessions are good here alone.
+	Nodes api.Members
 	// Audit is called for each login, refused ones too, before it takes effect; an error refuses it.
 	// nil: they go to Log alone.
 	Audit func(context.Context, Login) error
@@ -64,6 +66,7 @@ type Server struct {
 	templates templates
 	views     views
 	sessions  sessions
+	homes     homes
 	tickets   tickets
 	logins    atOnce[netip.Prefix]
 	// The refusals that are on record: of links, of users whom a proxy has logged in and who have no role, of
@@ -92,6 +95,9 @@ func newServer(cfg Config, table []route) (*Server, error) {
 	}))
 	s.Set(cfg.Access)
 	s.views.now, s.sessions.now, s.tickets.now = cfg.Now, cfg.Now, cfg.Now
+	if cfg.Nodes != nil {
+		s.sessions.node = cfg.Nodes.Self()
+	}
 	stopped, stop := context.WithCancel(context.Background())
 	s.stopped = stopped
 	var err error
@@ -264,7 +270,7 @@ func (s *Server) newRequest(r *http.Request, rt *route) *request {
 		req.most = Viewer
 	}
 	req.client, req.secure = s.clientOf(r), s.secure(r)
-	req.session = s.sessionOf(r)
+	req.session, req.silent = s.sessionOf(r)
 	return req
 }
 

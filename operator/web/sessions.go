@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/rand"
 	"crypto/sha256"
+	"fmt"
 	"maps"
 	"net/http"
 	"sync"
@@ -20,16 +21,19 @@ const (
 // session is somebody who has logged in.
 type session struct {
 	id       string // "": a proxy names the user with each request
+	home     int    // the node of the cluster where it began; 0: this one
 	identity Identity
 	began    time.Time
 	used     time.Time // guarded by sessions.mu
+	looked   time.Time // of another node: when that was asked last; of one request
 }
 
 // sessions keeps who is logged in: in memory, since the relay's restart may ask for a new login. They are
 // found by the hash of their ids, so that the time of a look-up says nothing of an id. It is safe for
 // concurrent use.
 type sessions struct {
-	now func() time.Time
+	now  func() time.Time
+	node int // of the cluster, in the ids; 0: none
 
 	mu sync.Mutex // guards by
 	by map[[sha256.Size]byte]*session
@@ -39,6 +43,9 @@ type sessions struct {
 func (ss *sessions) begin(who Identity) *session {
 	now := ss.now()
 	s := &session{id: rand.Text(), identity: who, began: now, used: now}
+	if ss.node != 0 {
+		s.id = fmt.Sprintf("%d.%s", ss.node, s.id)
+	}
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	if ss.by == nil {
@@ -105,23 +112,38 @@ func (s *Server) cookie(secure bool) string {
 	return "mta-console" + s.cfg.CookieSuffix
 }
 
-// sessionOf gives the session of a request, nil when there is none: the proxy's user, else that of the cookie.
-func (s *Server) sessionOf(r *http.Request) *session {
+// sessionOf gives the session of a request, nil for none: the proxy's user, else that of the cookie. silent is
+// the node where it began, if that can't be asked now; 0 otherwise.
+func (s *Server) sessionOf(r *http.Request) (found *session, silent int) {
 	if user, ok := s.byProxy(r); ok {
 		if s.cfg.Logins == nil {
-			return nil
+			return nil, 0
 		}
 		id, known := s.cfg.Logins.Known(user)
 		if !known {
-			return nil
+			return nil, 0
 		}
-		return &session{identity: id}
+		return &session{identity: id}, 0
 	}
 	c, err := r.Cookie(s.cookie(s.secure(r)))
 	if err != nil || len(c.Value) > 64 {
-		return nil
+		return nil, 0
 	}
-	found := s.sessions.find(c.Value, r.Header.Get("HX-Request") == "")
+	active := r.Header.Get("HX-Request") == ""
+	home := s.homeOf(c.Value)
+	if home == 0 {
+		return s.here(c.Value, active), 0
+	}
+	found, away := s.there(r.Context(), home, c.Value, active)
+	if away {
+		return nil, home
+	}
+	return found, 0
+}
+
+// here gives the session of an id that began at this node, nil when there is none.
+func (s *Server) here(id string, active bool) *session {
+	found := s.sessions.find(id, active)
 	if found != nil && s.cfg.Logins != nil && !s.cfg.Logins.Still(found.identity) {
 		s.sessions.end(found.id)
 		return nil
@@ -130,23 +152,32 @@ func (s *Server) sessionOf(r *http.Request) *session {
 }
 
 // still reports whether the user who has asked r may still see the answer, which goes on for longer than a session may:
-// the session hasn't ended, and the user is as they were.
+// the session hasn't ended, and the user is as they were. It is not called twice at a time.
 func (s *Server) still(r *request) bool {
-	if r.session.id == "" { // a proxy's user
+	own := r.session
+	switch {
+	case own.id == "": // a proxy's user
 		if _, ok := s.byProxy(r.http); !ok {
 			return false // a reload has taken the header, or the proxy, away
 		}
-	} else if s.sessions.find(r.session.id, false) == nil {
-		return false
+		return s.cfg.Logins == nil || s.cfg.Logins.Still(own.identity)
+	case own.home == 0:
+		return s.here(own.id, false) != nil
+	case s.cfg.Now().Sub(own.looked) < lookAgain:
+		return true
 	}
-	return s.cfg.Logins == nil || s.cfg.Logins.Still(r.session.identity)
+	now, _ := s.there(r.ctx, own.home, own.id, false)
+	own.looked = s.cfg.Now()
+	return now != nil && now.identity == own.identity
 }
 
 // logIn begins a session, and ends the one that the browser had: an id that somebody else knows is worth
 // nothing after the login.
 func (s *Server) logIn(w http.ResponseWriter, r *request, who Identity) {
 	if r.session != nil {
-		s.sessions.end(r.session.id)
+		if err := s.end(r.ctx, r.session); err != nil {
+			s.cfg.Log.Warn("the session before a login may go on", "node", r.session.home, "error", err)
+		}
 	}
 	began := s.sessions.begin(who)
 	s.setCookie(w, r, began.id, int(maxLife/time.Second))
