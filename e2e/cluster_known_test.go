@@ -20,6 +20,8 @@ func TestAClusterKnows(t *testing.T) {
 	relays, primary, _, port := bigExample(t, address, `
 keys { file = "KEYS" }
 api "web" { address = "WEB" }
+source "one" { ehlo = "one.example" }
+source "two" { ehlo = "two.example" }
 tenant "acme" {
   networks    = ["127.0.0.0/8"]
   unsubscribe = "https://mail.acme.example/unsubscribe"
@@ -124,6 +126,17 @@ tenant "acme" {
 	suspended(b, true)
 	b.mta(t, "sites", "resume", "mx.big.example")
 	suspended(a, false)
+
+	out, err = a.try("pools", "weight", "default", "one", "0")
+	if want := "node 3 of the cluster: the change is not known there yet"; err != nil || !strings.Contains(out, want) {
+		t.Errorf("mta pools weight prints %s, %v; want %q", out, err, want)
+	}
+	known("a weight", func() error {
+		if out := b.mta(t, "pools"); !strings.Contains(out, "weight 0 one") {
+			return fmt.Errorf("mta pools prints %s; want the weight", out)
+		}
+		return nil
+	})
 
 	paused := func(r *relay, want bool) {
 		t.Helper()

@@ -42,6 +42,7 @@ func (r *operators) answers() api.Config {
 			Config: r.inForce, Now: r.now, Delivery: r.delivery, Tally: r.tally, Rates: &r.rates,
 			Rules: r.rules, Warmups: r.warmups, Missing: r.sources.Missing, Quotas: r.quotas,
 			Weights: r.weights, Queued: r.queue.CountTenants, Waits: r.queued.Waits,
+			Behind: func(ctx context.Context) string { return r.known.Behind(ctx, "weight") },
 		},
 		Histories:       blocks.Histories{Figures: r.history},
 		OpenConnections: connections.Connections{Delivery: r.delivery, Entrances: r.openEntrances},

@@ -17,6 +17,7 @@ import (
 	"example.org/mta/destdb"
 	"example.org/mta/dispatch"
 	"example.org/mta/dispatch/rules"
+	"example.org/mta/dispatch/weights"
 	"example.org/mta/internal/certificates"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/parking"
@@ -118,7 +119,10 @@ func (r *mailOut) openRules(cfg *config.Config, _ *undoer) (err error) {
 		r.uses = wiring.NewUses(r.cluster.Node, r.now)
 		r.rules.Paces = r.uses
 		r.rules.Note, r.rules.Where = r.known.Of("rule"), fmt.Sprintf(" at node %d", r.cluster.Status().Number)
-		if err := r.known.Add("rule", rules.Shared{Rules: r.rules}, r.rules.Lost); err != nil {
+		w := r.weights
+		w.Note, w.Where, w.Changed = r.known.Of("weight"), r.rules.Where, r.rules.SourceFree
+		if err := errors.Join(r.known.Add("rule", rules.Shared{Rules: r.rules}, r.rules.Lost),
+			r.known.Add("weight", weights.Shared{Weights: w}, w.Lost)); err != nil {
 			return err
 		}
 	}

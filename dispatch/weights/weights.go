@@ -1,5 +1,5 @@
 // Package weights keeps the weights that operators have given to sources of pools, in a file in the data directory,
-// and answers which weight counts.
+// and answers which weight counts. The nodes of a cluster share them.
 package weights
 
 import (
@@ -26,22 +26,36 @@ const FileName = "weights.json"
 
 // Weights are the weights that operators have set in place of those of the configuration.
 type Weights struct {
-	path  string
+	path string
+	log  *slog.Logger
+	// Note is called with the key of [Shared] before a weight changes, and what it returns after that; nil: nobody
+	// shares the weights. Where follows the names of operators, as " at node 2". Changed is called after another node's
+	// change.
+	Note    func(keys []string) (done func(), err error)
+	Where   string
+	Changed func()
+	Lost    bool // neither the file nor its copy could be read
+
 	mu    sync.Mutex // one change at a time
 	inUse atomic.Pointer[set]
 }
 
 type set map[place]api.Weight
 
-type place struct{ pool, source string }
+// place is a source of a pool.
+type place struct {
+	Pool   string `json:"pool"`
+	Source string `json:"source"`
+}
 
 // Read reads the weights that were in force when the relay stopped. Where the file is damaged, its second copy counts;
 // without a sound one, the weights of the configuration.
 func Read(dir string, now time.Time, log *slog.Logger) (*Weights, error) {
-	w := &Weights{path: filepath.Join(dir, FileName)}
+	w := &Weights{path: filepath.Join(dir, FileName), log: log, Changed: func() {}}
 	f := smallfile.Twin[api.WeightList]{
 		Path: w.path, Name: "the weights of sources", Write: w.write, Now: now, Log: log,
 		Lost: func() (l api.WeightList, then, remedy string) {
+			w.Lost = true
 			return l, "those of the configuration count", "set them again: mta pools weight"
 		},
 	}
@@ -77,12 +91,12 @@ func (w *Weights) In(pool *config.Pool) func(source string) int {
 
 // Set gives a source another weight, durably.
 func (w *Weights) Set(x api.Weight) error {
-	return w.change(func(all set) { all[place{x.Pool, x.Source}] = x })
+	return w.noted(place{x.Pool, x.Source}, &x)
 }
 
 // End durably returns a source of a pool to the weight of the configuration.
 func (w *Weights) End(pool, source string) error {
-	return w.change(func(all set) { delete(all, place{pool, source}) })
+	return w.noted(place{pool, source}, nil)
 }
 
 // Kept returns, a sentence for each source, which weights overrule those of a pool in the configuration.
@@ -97,11 +111,26 @@ func (w *Weights) Kept(pool *config.Pool) (lines []string) {
 	return lines
 }
 
-func (w *Weights) change(how func(all set)) error {
+// noted changes the weight of a source, nil ends it. Those that share the weights hear of it.
+func (w *Weights) noted(p place, x *api.Weight) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.Note != nil {
+		done, err := w.Note([]string{p.String()})
+		if err != nil {
+			return err
+		}
+		defer done()
+	}
 	all := maps.Clone(*w.inUse.Load())
-	how(all)
+	if delete(all, p); x != nil {
+		all[p] = *x
+	}
+	return w.change(all)
+}
+
+// change puts other weights in force, durably. The caller has mu.
+func (w *Weights) change(all set) error {
 	var l api.WeightList
 	for _, x := range all {
 		l.Weights = append(l.Weights, x)

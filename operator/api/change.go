@@ -33,7 +33,7 @@ func (i *Intent) Intended() *Intent { return i }
 type Effect struct {
 	Count  int  `json:"count"`             // what was changed, or with dry_run would be
 	DryRun bool `json:"dry_run,omitempty"` // nothing was changed
-	// of a rule or an API key, in a cluster: which nodes don't know of it after 5 s, and why; else empty
+	// of what all nodes of a cluster know: which nodes don't know of the change after 5 s, and why; else empty
 	Behind string `json:"behind,omitempty"`
 }
 

@@ -38,6 +38,8 @@ type Blocks struct {
 	Quotas   *intake.Quotas      // of tenants
 	Queued   func() queue.Counts // recipients in the queue, by tenant
 	Waits    *waits.Waits
+	// Behind waits for the other nodes of a cluster, and returns which don't know of a weight yet; "": all do.
+	Behind func(context.Context) string
 }
 
 // Delivery has what is under way from the sources, and what is suspended.
@@ -174,14 +176,12 @@ func (b Blocks) SetWeight(ctx context.Context, name string, w api.SetWeight) (do
 		}
 	}
 	of := b.Weights.In(pool)
-	if w.Weight == 0 && !slices.ContainsFunc(sources, func(s string) bool {
-		return s != w.Source && (of == nil || of(s) > 0) && !b.Missing(s) && !b.Rules.Source(s)
-	}) {
+	if w.Weight == 0 && !b.left(pool, w.Source) {
 		return done, api.Invalid("the others are paused, missing or at 0; to stop all mail: mta pause pool "+name,
 			"no source of pool %q would be left for new mail", name)
 	}
-	done.Weight = api.Weight{Pool: name, Source: w.Source, Weight: w.Weight, By: api.ActorOf(ctx).Name(),
-		Reason: api.ReasonOf(ctx), Since: b.Now()}
+	done.Weight = api.Weight{Pool: name, Source: w.Source, Weight: w.Weight,
+		By: api.ActorOf(ctx).Name() + b.Weights.Where, Reason: api.ReasonOf(ctx), Since: b.Now()}
 	done.Effect, done.Was = api.Effect{Count: 1}, 1
 	if of != nil {
 		done.Was = of(w.Source)
@@ -195,10 +195,25 @@ func (b Blocks) SetWeight(ctx context.Context, name string, w api.SetWeight) (do
 	} else {
 		err = b.Weights.Set(done.Weight)
 	}
-	if err == nil && w.Weight > 0 {
+	if err != nil {
+		return done, err
+	}
+	if w.Weight > 0 {
 		b.Rules.SourceFree()
 	}
-	return done, err
+	if done.Behind = b.Behind(ctx); done.Behind == "" && w.Weight == 0 && !b.left(pool, "") {
+		done.Behind = fmt.Sprintf(
+			"pool %q has no source for new mail any more: another node has taken out the others", name)
+	}
+	return done, nil
+}
+
+// left reports whether new mail of a pool can leave from any of its sources, one apart.
+func (b Blocks) left(pool *config.Pool, but string) bool {
+	of := b.Weights.In(pool)
+	return slices.ContainsFunc(pool.Sources(), func(s string) bool {
+		return s != but && (of == nil || of(s) > 0) && !b.Missing(s) && !b.Rules.Source(s)
+	})
 }
 
 // sourceAttempts are the outcomes at each provider, by source.

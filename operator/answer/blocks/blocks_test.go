@@ -1,10 +1,16 @@
 package blocks
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
+	"example.org/mta/dispatch/weights"
+	"example.org/mta/mta/config"
 	"example.org/mta/operator/api"
 )
 
@@ -32,5 +38,54 @@ func TestCutTakesAllRowsOnce(t *testing.T) {
 		if order == api.ByName && !slices.IsSorted(all) {
 			t.Errorf("by name they come as %q", all)
 		}
+	}
+}
+
+// TestTwoNodesTakeOutAPool: commands at two nodes that cross leave a pool without a source, which the later one reports.
+func TestTwoNodesTakeOutAPool(t *testing.T) {
+	w, err := weights.Read(t.TempDir(), time.Now(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Where = " at node 1"
+	cfg, err := config.Parse([]byte(`
+		source "a" { ehlo = "a.example" }
+		source "b" { ehlo = "b.example" }
+		pool "p" { shared = ["a", "b"] }`), "test.conf", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, behind := "", ""
+	b := Blocks{Config: func() *config.Config { return cfg }, Now: time.Now, Weights: w,
+		Missing: func(string) bool { return false },
+		Behind: func(context.Context) string {
+			if other != "" {
+				if err := w.Set(api.Weight{Pool: "p", Source: other}); err != nil {
+					t.Error(err)
+				}
+			}
+			return behind
+		}}
+	set := func(source string, n int) api.WeightChanged {
+		t.Helper()
+		done, err := b.SetWeight(t.Context(), "p", api.SetWeight{Source: source, Weight: n})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return done
+	}
+	if done := set("a", 0); done.Behind != "" || !strings.HasSuffix(done.By, " at node 1") {
+		t.Errorf("%+v", done)
+	}
+	other, behind = "b", "node 2 is behind"
+	if done := set("a", 0); done.Behind != behind {
+		t.Errorf("%+v", done)
+	}
+	if err := w.End("p", "b"); err != nil {
+		t.Fatal(err)
+	}
+	behind = ""
+	if done := set("a", 0); !strings.Contains(done.Behind, "no source for new mail") {
+		t.Errorf("%+v", done)
 	}
 }
