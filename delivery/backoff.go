@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"errors"
 	"net/netip"
 	"regexp"
 	"slices"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"example.org/mta/bounce"
+	"example.org/mta/delivery/smtpclient"
 	"example.org/mta/destdb"
 	"example.org/mta/internal/gcra"
 	"example.org/mta/internal/reply"
@@ -163,6 +165,24 @@ func (s *Scheduler) judge(c *connection, r reply.Reply, session bool, now time.T
 			s.fewer(c.rec.Site, now)
 		}
 		return
+	}
+}
+
+// ofSession are the words of a reply that only ends a session, after so many messages.
+var ofSession = regexp.MustCompile(`(?i)session|connection`)
+
+// judgeEnd applies the rules to a 421 that ended a connection which had had mail. No message has it as its result: what
+// was on its way goes to another connection, which a site that refuses because of the rate may let pass, so that it
+// would be asked for too much for ever.
+func (s *Scheduler) judgeEnd(c *connection, err error, now time.Time) {
+	var end *smtpclient.Error
+	if c.given == 0 || !errors.As(err, &end) || end.Reply.Local || end.Reply.Text == c.said.Text ||
+		ofSession.MatchString(end.Reply.Text) {
+		return
+	}
+	if class := s.cfg.Classes.Of(&end.Reply, c.route.Provider); class == bounce.RateLimited ||
+		class == bounce.SpamBlock {
+		s.judge(c, end.Reply, false, now)
 	}
 }
 

@@ -596,6 +596,7 @@ func (s *Scheduler) lost(c *connection, now time.Time) {
 		h.Facts.OutOfStep = now
 	}
 	s.db.Taught(h, now)
+	s.judgeEnd(c, err, now)
 	if err != nil && c.given > 0 && !c.answered && !s.draining && !errors.Is(err, smtpclient.ErrClosed) {
 		// It greets, and then does nothing: as bad as not greeting.
 		r, _ := why(err)

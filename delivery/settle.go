@@ -104,8 +104,7 @@ func (s *Scheduler) resultOf(p *part, c *connection, i int, r smtpclient.Result,
 		s.counts.Ambiguous++
 		p.work.lane.drain.failure(now)
 	case smtpclient.Answered, smtpclient.Failed:
-		// What is untried is left out: the 421 that ends a connection of so many messages is no more
-		// than that; one that means more is heard again on the next connection.
+		// What is untried is left out: judgeEnd looks at the 421 that ends a connection.
 		if !r.Reply.OK() {
 			s.judge(c, r.Reply, false, now)
 			p.work.lane.drain.refused(&r.Reply, s.cfg.Classes.Of(&r.Reply, c.route.Provider), now)

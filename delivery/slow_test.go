@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -50,13 +51,20 @@ func acceptedBetween(w *world, start time.Time, from, to time.Duration) (n int) 
 	return n
 }
 
-// A site that refuses because of the rate gets mail slowly, then ever faster; at a refusal the rate goes back by half.
+// A site that refuses because of the rate gets mail slowly, then ever faster; at a refusal the rate goes back by half,
+// also if the refusal ends a connection that has had mail, of two or of a hundred: the next one may take the message.
 func TestSlowedByReply(t *testing.T) {
+	for _, connections := range []int{1, 2, 100} {
+		t.Run(strconv.Itoa(connections), func(t *testing.T) { slowedByReply(t, connections) })
+	}
+}
+
+func slowedByReply(t *testing.T, connections int) {
 	bubble.Test(t, func(t *testing.T) {
 		start := time.Now()
 		var actions []destdb.Action
 		w := newWorld(t, func(c *Config) {
-			unhurried(Limits{})(c)
+			unhurried(Limits{Site: Scope{Connections: connections}})(c)
 			c.OnAction = func(_ string, a destdb.Action) { actions = append(actions, a) }
 		})
 		defer w.end()
