@@ -68,31 +68,44 @@ provider "big" {
 	}
 	say("Never more than %d connections.\n", host.most)
 
-	say("%d messages for later at node 1, which then has to go:\n", each)
+	limit := func(from, to string) {
+		for _, r := range relays {
+			writeFile(t, r.config, strings.Replace(readFile(t, r.config), from, to, 1))
+			r.mta(t, "config", "reload")
+		}
+	}
+	usual, slow := fmt.Sprintf(`max_message_rate = "%d/s"`, rate), `max_message_rate = "1/h"`
+	limit(usual, slow)
+	say("%d messages for later at node 1, and %d that wait for a limit of one an hour. Then the node has to go:\n", each, each)
 	submit(relays[0], "later", "X-Hold-For: 7200\r\n")
+	submit(relays[0], "slow", "")
 	say("$ mta cluster drain 1        # at node 2\n%s", relays[1].mta(t, "cluster", "drain", "1"))
-	left := each
+	left := 2 * each
 	for i, r := range relays {
-		n := len(r.standings(t))
+		n, err := r.left()
+		if err != nil {
+			t.Fatal(err)
+		}
 		say("  node %d: %d queued", i+1, n)
 		if left -= n; i == 0 && n > 0 {
 			t.Errorf("node 1 has %d messages", n)
 		}
 	}
-	if left != 0 {
+	if left -= arrived() - 3*each; left != 0 {
 		t.Errorf("%d messages are missing", left)
 	}
+	limit(slow, usual)
 	say("\n$ mta queue retry --cluster --all --scheduled --now\n%s",
 		relays[1].mta(t, "queue", "retry", "--cluster", "--all", "--scheduled", "--now"))
-	if err := allCome("messages", 4*each, arrived); err != nil {
+	if err := allCome("messages", 5*each, arrived); err != nil {
 		t.Fatal(err)
 	}
 	for _, r := range relays {
 		r.drained(t, patience)
 	}
 	tally := host.record.Tally()
-	if tally.Unique != int64(4*each) || tally.Duplicates() > 0 {
-		t.Errorf("of %d messages came %+v", 4*each, tally)
+	if tally.Unique != int64(5*each) || tally.Duplicates() > 0 {
+		t.Errorf("of %d messages came %+v", 5*each, tally)
 	}
-	say("%d messages were accepted, %d have arrived, %d twice.", 4*each, tally.Unique, tally.Duplicates())
+	say("%d messages were accepted, %d have arrived, %d twice.", 5*each, tally.Unique, tally.Duplicates())
 }

@@ -261,7 +261,7 @@ func (c *changer) matters(e *schedule.Entry) bool {
 			return false
 		}
 		return s == schedule.Deferred || s == schedule.Parked || s == schedule.Unreadable ||
-			s == schedule.Leased && asked == schedule.Nothing
+			s == schedule.Leased && !asked.Asks()
 	case countScheduled:
 		return c.q.scheduledLater(e)
 	case reroute:

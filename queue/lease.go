@@ -596,6 +596,11 @@ func (q *Queue) settleDown(s schedule.Slot, e *schedule.Entry,
 	case schedule.Retry:
 		e.SetAction(schedule.Nothing)
 		q.makeDue(s, e, q.seconds())
+	case schedule.Recall:
+		e.SetAction(schedule.Nothing)
+		if rest(s, e); e.State() == schedule.Due {
+			q.awaitLeave(s, e)
+		}
 	default:
 		rest(s, e)
 	}

@@ -3,8 +3,10 @@ package queue
 import (
 	"errors"
 	"slices"
+	"time"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/parking"
 	"example.org/mta/queue/schedule"
 	"example.org/mta/queue/store"
 	"example.org/mta/queue/view"
@@ -17,13 +19,19 @@ import (
 
 // Leave is Export for mail that is on its way to another relay: it withholds each message that skip does not report,
 // and calls each with it. When each returns an error, the message that it was called with is withheld, too. What is
-// handed out, ending or withheld already is left alone.
-func (q *Queue) Leave(sel Selector, skip func(envelope.ID) bool, each func(*Exported) error) (w Withheld, err error) {
+// ending or withheld already is left alone. Of what is handed out recall is called with the message: it has those come
+// back that nobody attempts yet, who then wait for the next call of Leave, for half a minute.
+func (q *Queue) Leave(sel Selector, skip func(envelope.ID) bool, recall func(envelope.ID),
+	each func(*Exported) error) (w Withheld, err error) {
 	err = q.exportBy(sel, func(c *view.Candidate) error {
 		if skip(envelope.ID(c.ID)) {
 			return nil
 		}
+		out := w.InDelivery
 		rcpts := q.withhold(c.ID, c.Numbers(), &w, false)
+		if w.InDelivery > out {
+			recall(envelope.ID(c.ID))
+		}
 		if len(rcpts) == 0 {
 			return nil
 		}
@@ -105,6 +113,9 @@ func (q *Queue) withhold(id uint64, rcpts []uint16, w *Withheld, expired bool) (
 			w.Unreadable++
 		case e.State() == StateLeased:
 			w.InDelivery++
+			if !expired && !e.Action().Asks() {
+				e.SetAction(schedule.Recall)
+			}
 		case (e.State() == StateEnding || e.Action() != schedule.Nothing) &&
 			!(expired && e.Action() == schedule.Expiring):
 			w.Ending++
@@ -119,6 +130,18 @@ func (q *Queue) withhold(id uint64, rcpts []uint16, w *Withheld, expired bool) (
 		}
 	}
 	return sorted(withheld)
+}
+
+// leaveWithin is how long recipients wait to leave that have come back for that: a pass can take some seconds.
+const leaveWithin = 30 * time.Second
+
+// awaitLeave has an entry that is due wait to leave. If it does not in time, it is due again.
+func (q *Queue) awaitLeave(s schedule.Slot, e *schedule.Entry) {
+	q.unlist(s, e)
+	q.s.Keys.Set(e, q.s.Keys.Number(parking.Line{Key: q.s.Keys.Key(e.Key)}))
+	q.s.SetState(s, schedule.Parked)
+	q.s.Keys.Park(s)
+	q.waitUntil(e.ID, q.now().Add(leaveWithin))
 }
 
 // Stay has recipients stay in the queue that are withheld, as they were.

@@ -13,10 +13,12 @@ import (
 	"example.org/mta/queue/vfs/vfstest"
 )
 
+func none(envelope.ID) bool { return false } // none is skipped
+func nobody(envelope.ID)    {}               // who is asked gives nothing back
+
 // TestLeave withholds a message whose recipients are in every state: nobody attempts, changes, cancels or expires it
 // meanwhile, and it comes back as it was, also after compaction and a restart; or it goes.
 func TestLeave(t *testing.T) {
-	none := func(envelope.ID) bool { return false }
 	inTime(t, func(t *testing.T) {
 		cfg := small(t, vfstest.Memory())
 		var asked []Action
@@ -46,7 +48,7 @@ func TestLeave(t *testing.T) {
 		leave := func() *Exported {
 			t.Helper()
 			var all []*Exported
-			w, err := q.Leave(Selector{All: true}, none, func(x *Exported) error { all = append(all, x); return nil })
+			w, err := q.Leave(Selector{All: true}, none, nobody, func(x *Exported) error { all = append(all, x); return nil })
 			if err != nil || len(all) != 1 || w != (Withheld{InDelivery: 1}) && q.Stats().Leased == 1 {
 				t.Fatalf("%+v, %+v, %v", all, w, err)
 			}
@@ -56,10 +58,10 @@ func TestLeave(t *testing.T) {
 		if !slices.Equal(x.Recipients, []int{0, 1, 2, 3, 4}) || !reflect.DeepEqual(x.Standings, before[0].Standings) {
 			t.Errorf("%+v\nwant %+v", x, before[0])
 		}
-		if _, err := q.Leave(Selector{All: true}, none, func(*Exported) error { t.Error("it leaves twice"); return nil }); err != nil {
+		if _, err := q.Leave(Selector{All: true}, none, nobody, func(*Exported) error { t.Error("it leaves twice"); return nil }); err != nil {
 			t.Error(err)
 		}
-		if _, err := q.Leave(Selector{All: true}, func(id envelope.ID) bool { return id == m.ID }, nil); err != nil {
+		if _, err := q.Leave(Selector{All: true}, func(id envelope.ID) bool { return id == m.ID }, nil, nil); err != nil {
 			t.Error(err)
 		}
 		if again, err := q.Withheld(m.ID, []int{0, 2, 5}); err != nil || !slices.Equal(again.Recipients, []int{0, 2}) || !reflect.DeepEqual(again.Standings[1], x.Standings[2]) {
@@ -144,13 +146,12 @@ func TestLeave(t *testing.T) {
 
 // TestWhatCannotLeaveStays: a message whose envelope is damaged is not withheld.
 func TestWhatCannotLeaveStays(t *testing.T) {
-	none := func(envelope.ID) bool { return false }
 	inTime(t, func(t *testing.T) {
 		q := open(t, small(t, vfstest.Memory()))
 		defer shut(t, q)
 		accept(t, q, message(1, "example.net"), "x")
 		next(t, q)
-		w, err := q.Leave(Selector{All: true}, none, func(*Exported) error { t.Error("it leaves"); return nil })
+		w, err := q.Leave(Selector{All: true}, none, nobody, func(*Exported) error { t.Error("it leaves"); return nil })
 		if err != nil || w != (Withheld{InDelivery: 1}) {
 			t.Errorf("%+v, %v", w, err)
 		}
@@ -168,7 +169,7 @@ func TestWhatHasExpiredIsWithheld(t *testing.T) {
 		m := message(2, "example.net")
 		m.Expires = time.Now().Add(time.Hour)
 		accept(t, q, m, "x")
-		if _, err := q.Leave(Selector{All: true}, func(envelope.ID) bool { return false }, func(*Exported) error { return nil }); err != nil {
+		if _, err := q.Leave(Selector{All: true}, none, nobody, func(*Exported) error { return nil }); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(2 * time.Hour)
@@ -221,7 +222,7 @@ func TestAllLeaves(t *testing.T) {
 			q = open(t, cfg)
 			time.Sleep(time.Hour)
 			var all []*Exported
-			w, err := q.Leave(Selector{All: true}, func(envelope.ID) bool { return false }, func(x *Exported) error { all = append(all, x); return nil })
+			w, err := q.Leave(Selector{All: true}, none, nobody, func(x *Exported) error { all = append(all, x); return nil })
 			if err != nil || w != (Withheld{}) || len(all) != 1 || !slices.Equal(all[0].Recipients, []int{0, 1, 2}) {
 				t.Fatalf("%+v, %+v, %v", all, w, err)
 			}
@@ -237,6 +238,76 @@ func TestAllLeaves(t *testing.T) {
 				t.Errorf("%+v, %v", w, err)
 			}
 			shut(t, q)
+		}
+	})
+}
+
+// TestLeavesFromDelivery: what is handed out and given back leaves with the next pass, as it was, unless an operator or
+// an attempt has decided otherwise. It is handed out again when no pass comes.
+func TestLeavesFromDelivery(t *testing.T) {
+	inTime(t, func(t *testing.T) {
+		q := open(t, small(t, vfstest.Memory()))
+		defer shut(t, q)
+		m := message(4, "example.net")
+		accept(t, q, m, "x")
+		pass := func(recall func(envelope.ID)) (left []int, w Withheld) {
+			t.Helper()
+			w, err := q.Leave(Selector{All: true}, none, recall, func(x *Exported) error {
+				for i, s := range x.Standings {
+					if r := x.Recipients[i]; s.Held || s.Due.IsZero() != (r != 2) || s.Attempts != r/2 {
+						t.Errorf("recipient %d has become %+v", x.Recipients[i], s)
+					}
+				}
+				left = x.Recipients
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return left, w
+		}
+		next(t, q)
+		q.File(m.ID, []int{0, 1, 2, 3}, siteLine("mx.example"))
+		if n, err := q.Change(Selector{Filter: Filter{Recipient: "r3@example.net"}}, Hold, false); n != 1 || err != nil {
+			t.Fatal(n, err)
+		}
+		var asked []envelope.ID
+		left, w := pass(func(id envelope.ID) {
+			asked = append(asked, id)
+			q.Return(id, []int{0, 1, 3})
+		})
+		if left != nil || w != (Withheld{InDelivery: 4}) || !slices.Equal(asked, []envelope.ID{m.ID}) {
+			t.Errorf("%v leave, %+v, asked %v", left, w, asked)
+		}
+		if !q.File(m.ID, []int{2}, siteLine("mx.example")) {
+			t.Error("recipient 2 comes to delivery, and is not called back")
+		}
+		if it, err := q.Get(m.ID); err != nil || it.Recipients[0].State != StateParked || it.Recipients[0].Line.Site() != "mx.example" ||
+			it.Recipients[2].State != StateLeased || it.Recipients[2].Asked != 0 || it.Recipients[3].State != StateHeld {
+			t.Errorf("%+v, %v", it, err)
+		}
+		if n, err := q.Change(Selector{Filter: Filter{Recipient: "r3@example.net"}}, Remove, false); n != 1 || err != nil {
+			t.Fatal(n, err)
+		}
+		q.Defer(m.ID, []int{2}, time.Now().Add(time.Hour), Attempt{Reply: greylisted}, site("mx.example"))
+		if s := balanced(t, q); s.Parked != 2 || s.Deferred != 1 || s.Leased != 0 {
+			t.Errorf("%+v", s)
+		}
+		if left, _ = pass(nobody); !slices.Equal(left, []int{0, 1, 2}) {
+			t.Errorf("%v leave", left)
+		}
+		q.Stay(m.ID, left)
+
+		next(t, q)
+		pass(func(id envelope.ID) { q.Return(id, []int{0, 1}) })
+		ctx, cancel := context.WithTimeout(t.Context(), leaveWithin-time.Second)
+		defer cancel()
+		if l, _ := q.Next(ctx); l != nil {
+			t.Errorf("%+v is handed out before it can leave", l)
+		}
+		began := time.Now()
+		if l := next(t, q); len(l.Recipients) != 2 || time.Since(began) > time.Minute {
+			t.Errorf("%+v is handed out after %s", l, time.Since(began))
 		}
 	})
 }

@@ -109,7 +109,7 @@ func (c *changer) leaveBy(s schedule.Slot, e *schedule.Entry) (due uint32) {
 	switch e.State() {
 	case schedule.Leased:
 		q.rcpts.detours[recipientKey{e.ID, e.Rcpt}] = detour{c.to, true}
-		if e.Action() == schedule.Nothing {
+		if !e.Action().Asks() {
 			e.SetAction(schedule.Retry)
 		}
 		return now

@@ -216,7 +216,7 @@ func (q *Queue) Hold(id envelope.ID, recipients []int, last Attempt) error {
 	q.mu.Lock()
 	var held []uint16
 	for _, r := range recipients {
-		if _, e := q.find(id, r); e != nil && e.State() == schedule.Leased && e.Action() == schedule.Nothing {
+		if _, e := q.find(id, r); e != nil && e.State() == schedule.Leased && !e.Action().Asks() {
 			e.SetAction(schedule.Hold)
 			held = append(held, e.Rcpt)
 		}

@@ -293,7 +293,7 @@ func newClusterDrain(c *cli) *cobra.Command {
 		Use: "drain [NODE]", Short: "take no new mail, and move the queue to the other nodes",
 		Long: `Have this node, or another one, take no new mail as by 'mta drain', and move its queue to
 the other nodes that take mail, while delivery goes on. Messages come there as they were:
-with their attempts, times, holds and replies. What is in delivery moves when its attempt
+with their attempts, times, holds and replies. What is on a connection moves when its attempt
 has ended. A node that refuses mail or does not answer is left out, and named.
 
 The command shows how far the move is, and ends when the queue is empty, or with the exit

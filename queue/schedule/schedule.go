@@ -91,7 +91,13 @@ const (
 	// It is on its way to another relay, which may have it by now: it goes, or comes back as it was. In memory only.
 	Leaving
 	LeavingHeld // likewise, and it was held
+
+	// It is to leave for another relay: no longer leased it waits, where it would be due. In memory only.
+	Recall
 )
+
+// Asks reports whether the action is what somebody has asked for, or why an entry is ending.
+func (a Action) Asks() bool { return a != Nothing && a != Recall }
 
 // Removes reports whether the entry goes, without a report: when it is no longer leased, or perhaps as it leaves.
 func (a Action) Removes() bool { return a == Remove || a == Cancel || a == Transfer || a.Leaves() }

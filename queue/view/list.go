@@ -159,7 +159,8 @@ func (it Item) Only(rcpts []uint16, a Action) Item {
 var (
 	AskedFor = [...]Action{schedule.Hold: Hold, schedule.Retry: RetryNow, schedule.Bounce: Bounce,
 		schedule.Remove: Remove, schedule.Cancel: Cancel, schedule.Expiring: 0, schedule.Bouncing: 0,
-		schedule.Transfer: Transfer, schedule.Leaving: Transfer, schedule.LeavingHeld: Transfer}
+		schedule.Transfer: Transfer, schedule.Leaving: Transfer, schedule.LeavingHeld: Transfer,
+		schedule.Recall: 0}
 	Notes = [...]schedule.Action{
 		Hold: schedule.Hold, Unhold: schedule.Nothing, RetryNow: schedule.Retry, RetryScheduled: schedule.Retry,
 		RetryHeld:          schedule.Retry,

@@ -58,6 +58,7 @@ func (m Moving) Leave(ctx context.Context, mark func(id string) uint64,
 	}
 	left, err := m.Queue.Leave(queue.Selector{All: true},
 		func(id envelope.ID) bool { return mark(id.String()) == moving.Skip },
+		func(id envelope.ID) { m.Dispatcher.Cancel(id) }, // there is none of a dead node, nor is anything handed out
 		func(x *queue.Exported) error {
 			is, err := mark(x.Message.ID.String()), ctx.Err()
 			if err == nil && !b.fits(x, is) {
