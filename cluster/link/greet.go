@@ -110,7 +110,7 @@ func (l *Link) identify(chain []*x509.Certificate, want uint16) (node uint16, un
 	case node == self:
 		err = fmt.Errorf("two nodes have the number %d", node)
 	case !member:
-		err = fmt.Errorf("node %d is not a member", node)
+		err = fmt.Errorf("node %d is not a member, or has just joined", node)
 	}
 	return node, leaf.NotAfter, err
 }

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -33,6 +34,10 @@ const longest = 256 << 20
 
 func dial(ctx context.Context, cfg *pgconn.Config) (*conn, error) {
 	c, err := pgconn.ConnectConfig(ctx, cfg)
+	if unknown := (x509.UnknownAuthorityError{}); errors.As(err, &unknown) {
+		err = fmt.Errorf("%w\nthis machine does not know the authority that has issued the certificate: add "+
+			"sslrootcert=FILE to the connection string, with the authority's certificate", err)
+	}
 	if err != nil {
 		return nil, err
 	}
