@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"maps"
 	"math/bits"
 	"math/rand/v2"
 	"os"
@@ -25,6 +26,7 @@ import (
 	"example.org/mta/cluster/once"
 	"example.org/mta/cluster/owner"
 	"example.org/mta/cluster/postgres"
+	"example.org/mta/cluster/term"
 )
 
 // database is a PostgreSQL server of Debian, at a port of loopback where everybody is trusted.
@@ -220,7 +222,8 @@ func (d *database) conforms(t *testing.T, dsn string) {
 		d.schema(t)
 		e := open(t, dsn, false)
 		return e, func(node uint16, incarnation uint64) error {
-			return e.Join(t.Context(), postgres.Member{Number: node, Incarnation: incarnation, Address: "mx"})
+			return e.Join(t.Context(), postgres.Member{Number: node, Incarnation: incarnation, Address: "mx",
+				OnLoss: "part"})
 		}
 	})
 }
@@ -230,6 +233,83 @@ func TestPostgresKeepsTheRulesOfAnEngine(t *testing.T) {
 	primary, _ := newPair(t)
 	t.Run("directly", func(t *testing.T) { primary.conforms(t, primary.dsn("mta", "postgres")) })
 	t.Run("by PgBouncer", func(t *testing.T) { primary.conforms(t, newBouncer(t, primary)) })
+}
+
+// TestPostgresReserves has the rules of reserves that are about members: nobody gets any beside a program that knows
+// none, no such program joins beside one, and only a dead node that has one is forgotten.
+func TestPostgresReserves(t *testing.T) {
+	parallel(t)
+	primary, _ := newPair(t)
+	primary.schema(t)
+	e := open(t, primary.dsn("mta", "postgres"), false)
+	join := func(node uint16, process uint64, onLoss, words string) {
+		t.Helper()
+		err := e.Join(t.Context(), postgres.Member{Number: node, Incarnation: 1, Process: process, Address: "mx",
+			OnLoss: onLoss})
+		if words == "" && err != nil || words != "" && (err == nil || !strings.Contains(err.Error(), words)) {
+			t.Errorf("node %d joins with %q: %v, want %q", node, onLoss, err, words)
+		}
+	}
+	seq := uint64(0)
+	wish := func(node uint16, divisor int64, want map[uint16]int64) {
+		t.Helper()
+		seq++
+		r, err := e.Shards(t.Context(), owner.Call{Number: seq, Reserves: true, Wish: &owner.Wish{Node: node,
+			Order: term.Order{Incarnation: 1, Process: 1, Seq: seq}, Divisor: divisor}})
+		got := make(map[uint16]int64)
+		for _, x := range r.Reserves {
+			got[x.Node] = x.Divisor
+		}
+		if err != nil || !maps.Equal(got, want) {
+			t.Errorf("after the wish of node %d for one in %d: %v, %v; want %v", node, divisor, got, err, want)
+		}
+	}
+	forget := func(node uint16, dead bool, words string) {
+		t.Helper()
+		if _, err := e.Forget(t.Context(), node, dead); words == "" && err != nil ||
+			words != "" && (err == nil || !strings.Contains(err.Error(), words)) {
+			t.Errorf("node %d is forgotten: %v, want %q", node, err, words)
+		}
+	}
+	join(1, 1, "part", "")
+	join(2, 1, "", "")
+	wish(1, 2, map[uint16]int64{1: 0})
+	join(2, 2, "wait", "")
+	wish(1, 2, map[uint16]int64{1: 2})
+	join(2, 3, "", `node 2 has a version of mta that does not know on_loss = "part", which nodes 1 have: upgrade it`)
+	join(1, 2, "", "") // nobody else has any
+	wish(2, 1, map[uint16]int64{2: 0})
+	join(1, 3, "part", "")
+	wish(1, 3, map[uint16]int64{1: 3, 2: 0})
+	forget(1, false, "answered 0 s ago")
+	primary.ask(t, "UPDATE mta_cluster.members SET seen = now() - interval '1 hour'")
+	forget(1, false, `has on_loss = "part": it may be cut off, and use 1/3 of each limit; --dead if its machine is off`)
+	forget(2, false, "")
+	forget(1, true, "")
+	wish(1, 1, nil)
+	// Nodes get larger parts one after the other.
+	for node := range uint16(8) {
+		join(node+10, 1, "part", "")
+	}
+	var all sync.WaitGroup
+	for node := range uint16(8) {
+		all.Go(func() {
+			one := open(t, primary.dsn("mta", "postgres"), false)
+			for seq := range uint64(20) {
+				_, _ = one.Shards(t.Context(), owner.Call{Number: seq + 1, Reserves: true, Wish: &owner.Wish{Node: node + 10,
+					Order: term.Order{Incarnation: 1, Process: 1, Seq: seq + 1}, Divisor: 1 + int64(seq)%9}})
+			}
+		})
+	}
+	all.Wait()
+	r, err := e.Shards(t.Context(), owner.Call{Number: 1, Reserves: true})
+	sum := 0.
+	for _, x := range r.Reserves {
+		sum += 1 / float64(max(x.Divisor, 1)) * float64(min(x.Divisor, 1))
+	}
+	if err != nil || sum > 1.000001 || sum < .3 || len(r.Reserves) != 8 {
+		t.Errorf("%g of each limit are in reserve: %+v, %v", sum, r.Reserves, err)
+	}
 }
 
 // TestPostgresGivesAKeyToOneNode has nodes claim the same keys at a time, each in its order, and take the same shards.
@@ -352,16 +432,18 @@ func TestPostgresInitAndCheck(t *testing.T) {
 	refused(serve, "permission denied")
 	refused(maker, "pg_monitor")
 	primary.ask(t, "GRANT pg_monitor TO maker")
-	for _, want := range []int{0, 5} {
-		if was, is, err := maker.Init(t.Context()); err != nil || was != want || is != 5 {
+	for _, want := range []int{0, 6} {
+		if was, is, err := maker.Init(t.Context()); err != nil || was != want || is != 6 {
 			t.Fatal(was, is, err)
 		}
 	}
 	primary.ask(t, "DROP TABLE mta_cluster.warmups, mta_cluster.warmup_clock; DROP FUNCTION mta_cluster.warmup_time, "+
 		"mta_cluster.warmups_claimed, mta_cluster.warmups_written; ALTER TABLE mta_cluster.members DROP COLUMN name, DROP COLUMN plans; "+
-		"ALTER TABLE mta_cluster.version DROP COLUMN reset; DROP FUNCTION mta_cluster.reset; UPDATE mta_cluster.version SET version = 2")
-	found(maker, "schema", false, "version 2; mta cluster init makes it version 5")
-	if was, is, err := maker.Init(t.Context()); err != nil || was != 2 || is != 5 {
+		"ALTER TABLE mta_cluster.version DROP COLUMN reset; DROP FUNCTION mta_cluster.reset; "+
+		"DROP FUNCTION mta_cluster.wished, mta_cluster.beaten; DROP TABLE mta_cluster.reserves; "+
+		"ALTER TABLE mta_cluster.members DROP COLUMN on_loss; UPDATE mta_cluster.version SET version = 2")
+	found(maker, "schema", false, "version 2; mta cluster init makes it version 6")
+	if was, is, err := maker.Init(t.Context()); err != nil || was != 2 || is != 6 {
 		t.Fatal(was, is, err)
 	}
 	found(serve, "rights", false, "missing: DELETE on mta_cluster.books, ")
@@ -370,7 +452,7 @@ func TestPostgresInitAndCheck(t *testing.T) {
 	found(serve, "rights", false, "missing: USAGE on schema mta_cluster")
 	primary.ask(t, first)
 	for check, words := range map[string]string{"version": "PostgreSQL ", "clock": "", "encryption": "local",
-		"schema": "version 5", "rights": "", "standby": "standby (sync)", "commit": "with the standby"} {
+		"schema": "version 6", "rights": "", "standby": "standby (sync)", "commit": "with the standby"} {
 		found(serve, check, true, words)
 	}
 	command := func(args ...string) string { // what an operator sees
@@ -462,8 +544,8 @@ func TestPostgresInitAndCheck(t *testing.T) {
 	if err := service.Join(t.Context(), me); err != nil {
 		t.Errorf("a new one under its number: %v", err)
 	}
-	primary.ask(t, "UPDATE mta_cluster.version SET version = 6")
-	refused(maker, "version 6, and this mta knows 5")
+	primary.ask(t, "UPDATE mta_cluster.version SET version = 7")
+	refused(maker, "version 7, and this mta knows 6")
 	primary.ask(t, "DROP SCHEMA mta_cluster CASCADE")
 	refused(maker, "no synchronous standby")
 	if was, _, err := open(t, primary.dsn("maker", "postgres"), true).Init(t.Context()); err != nil || was != 0 {

@@ -14,6 +14,7 @@ import (
 	"example.org/mta/cluster/changes"
 	"example.org/mta/cluster/once"
 	"example.org/mta/cluster/owner"
+	"example.org/mta/cluster/term"
 )
 
 // Engine is what the tests need.
@@ -31,6 +32,7 @@ func Run(t *testing.T, fresh func(*testing.T) (e Engine, join func(node uint16, 
 		"books": books, "a hand-over": leave,
 		"keys": keys, "a batch in order": order, "a large batch": batch, "incarnations": incarnations,
 		"timelines": timelines, "unsettled rows": unsettled,
+		"reserves": reserves, "late wishes": lateWishes,
 	}
 	maps.Copy(tests, sharing)
 	for name, test := range tests {
@@ -44,6 +46,73 @@ func Run(t *testing.T, fresh func(*testing.T) (e Engine, join func(node uint16, 
 			x.line = x.call().Origin.Timeline
 			test(x)
 		})
+	}
+}
+
+// wish makes a call with a node's wish for one in divisor, and returns the divisors of all that have a row.
+func (x *tester) wish(node uint16, seq uint64, divisor int64, beats uint64) map[uint16]int64 {
+	x.Helper()
+	x.number++
+	w := owner.Wish{Node: node, Order: term.Order{Incarnation: 1, Process: 1 << 40, Seq: seq}, Divisor: divisor,
+		Heard: owner.Moment{Timeline: x.line, Beats: beats}}
+	r, err := x.Shards(x.Context(), owner.Call{Number: x.number, Reserves: true, Wish: &w})
+	x.ok(err)
+	all := make(map[uint16]int64)
+	for _, row := range r.Reserves {
+		if all[row.Node] = row.Divisor; row.Divisor == divisor && row.Order == w.Order &&
+			row.Heard != w.Heard {
+			x.Errorf("the row is %+v after %+v", row, w)
+		}
+	}
+	return all
+}
+
+// reserves are never more than all of a limit together.
+func reserves(x *tester) {
+	for n, c := range []struct {
+		node    uint16
+		divisor int64
+		want    map[uint16]int64
+	}{
+		{1, 1, map[uint16]int64{1: 1}},
+		{2, 2, map[uint16]int64{1: 1, 2: 0}}, // until there is room
+		{1, 2, map[uint16]int64{1: 2, 2: 0}},
+		{2, 2, map[uint16]int64{1: 2, 2: 2}},
+		{1, 1, map[uint16]int64{1: 2, 2: 2}},
+		{3, 3, map[uint16]int64{1: 2, 2: 2, 3: 0}},
+		{1, 3, map[uint16]int64{1: 3, 2: 2, 3: 0}},
+		{3, 3, map[uint16]int64{1: 3, 2: 2, 3: 6}},
+		{2, 3, map[uint16]int64{1: 3, 2: 3, 3: 6}},
+		{3, 3, map[uint16]int64{1: 3, 2: 3, 3: 3}},
+		{2, 0, map[uint16]int64{1: 3, 3: 3}},
+		{2, 0, map[uint16]int64{1: 3, 3: 3}},
+		{1, 2, map[uint16]int64{1: 2, 3: 3}},
+		{9, 1, map[uint16]int64{1: 2, 3: 3}}, // no member
+	} {
+		if got := x.wish(c.node, uint64(n+1), c.divisor, 1<<60); !maps.Equal(got, c.want) {
+			x.Fatalf("%d: node %d gets %v, want %v", n, c.node, got, c.want)
+		}
+	}
+	x.ok(x.join(3, 2))
+	if got := x.wish(3, 100, 1, 1); got[3] == 2 {
+		x.Errorf("a wish of an earlier incarnation: %v", got)
+	}
+	if r := x.call(); r.Reserves != nil {
+		x.Errorf("a call that does not ask gets %+v", r.Reserves)
+	}
+}
+
+// A wish that comes late changes nothing.
+func lateWishes(x *tester) {
+	x.wish(1, 5, 2, 7)
+	for _, seq := range []uint64{4, 5} {
+		if got := x.wish(1, seq, 3, 9); got[1] != 2 {
+			x.Errorf("wish %d after the fifth: %v", seq, got)
+		}
+		x.wish(1, seq, 0, 9)
+	}
+	if got := x.wish(1, 6, 3, 0); got[1] != 3 {
+		x.Errorf("the next: %v", got)
 	}
 }
 

@@ -25,6 +25,7 @@ type Config struct {
 	Turn        time.Duration
 	Rand        *rand.Rand
 	Memory      owner.Memory
+	Reserve     bool // after a loss of the engine this node goes on, by a fixed part of each limit
 }
 
 // Message goes from one node to another. It has one of an ask, an answer and a nudge.
@@ -78,7 +79,8 @@ type holding struct {
 // New makes the member of a process that has just begun. fault is given what others sent and is refused.
 func New(cfg Config, fault func(error)) *Member {
 	m := &Member{cfg: cfg, fault: fault, keeper: owner.New(owner.Config{Node: cfg.Node, Incarnation: cfg.Incarnation,
-		Boot: cfg.Boot, Term: cfg.Term, Rand: cfg.Rand, Memory: cfg.Memory})}
+		Boot: cfg.Boot, Process: cfg.Process, Reserve: cfg.Reserve, Term: cfg.Term, Rand: cfg.Rand,
+		Memory: cfg.Memory})}
 	first := term.Order{Incarnation: cfg.Incarnation, Process: cfg.Process}
 	for s := range m.holders {
 		m.holders[s] = &holding{shares: share.NewHolder(cfg.Term, first)}
@@ -115,26 +117,26 @@ func (m *Member) Members(all []uint16) { m.members = all }
 // Call closes a round, if no call is on its way: it answers all asks so far and makes the call that carries the
 // answers.
 func (m *Member) Call(now time.Duration) (owner.Call, bool) {
-	return m.keeper.Call(now, func(shard int) []owner.Entry { return m.close(now, shard) })
+	c, due := m.keeper.Call(now, func(shard int) []owner.Entry { return m.close(now, shard) })
+	m.reserve(now)
+	return c, due
+}
+
+// reserve has the holders know what this node may use after a loss of the engine.
+func (m *Member) reserve(now time.Duration) {
+	divisor, from := m.keeper.Reserve()
+	for _, h := range m.holders {
+		h.shares.Reserve(now, divisor, from)
+	}
 }
 
 // close decides a round of a shard and returns what the engine must have before anybody gets to know.
 func (m *Member) close(now time.Duration, shard int) (entries []owner.Entry) {
 	o := m.owned[shard]
 	o.round = o.round[:0]
-	o.shares.Census(m.members)
-	grants, asks := o.shares.Round(now), o.asks
-	o.asks = o.asks[:0]
-	for _, a := range asks {
-		shares, answered := grants[a.From]
-		if !answered {
-			if o.shares.Pending(a.From) {
-				o.asks = append(o.asks, a)
-			}
-			continue
-		}
-		o.round = append(o.round, Message{From: m.cfg.Node, To: a.From, Shard: shard,
-			Answer: &Answer{Order: a.Ask.Order, Shares: shares}})
+	if rest, known := m.keeper.Rest(now); known {
+		o.shares.Keep(now, rest)
+		o.decide(now, m.members)
 	}
 	o.shares.Changes(func(limit string, node uint16, units int64, o term.Order) {
 		n := [4]int64{units, 0, 0, 0}
@@ -146,12 +148,33 @@ func (m *Member) close(now time.Duration, shard int) (entries []owner.Entry) {
 	return entries
 }
 
+// decide answers asks with the call that is about to be made.
+func (o *owned) decide(now time.Duration, members []uint16) {
+	o.shares.Census(members)
+	grants, asks := o.shares.Round(now), o.asks
+	o.asks = o.asks[:0]
+	for _, a := range asks {
+		shares, answered := grants[a.From]
+		if !answered {
+			if o.shares.Pending(a.From) {
+				o.asks = append(o.asks, a)
+			}
+			continue
+		}
+		o.round = append(o.round, Message{From: a.To, To: a.From, Shard: a.Shard,
+			Answer: &Answer{Order: a.Ask.Order, Shares: shares}})
+	}
+}
+
 // Result takes in the engine's answer to a call, and gives the answers that may leave now.
 func (m *Member) Result(now time.Duration, r owner.Result, send func(Message)) {
 	e := m.keeper.Result(now, r)
+	m.reserve(now)
 	for _, s := range e.Acked {
 		o := m.owned[s]
-		o.shares.Written()
+		if o.shares.Written(); e.Hold {
+			o.round = o.round[:0]
+		}
 		for _, a := range o.round {
 			a.Answer.Mark = m.keeper.Mark(s)
 			send(a)
@@ -181,11 +204,13 @@ func (m *Member) Result(now time.Duration, r owner.Result, send func(Message)) {
 func (m *Member) Lose(err error) {
 	m.keeper.Lose(err)
 	m.owned = [owner.Shards]*owned{}
+	m.reserve(0)
 }
 
 func (m *Member) Reset(number uint64) {
 	m.keeper.Reset(number)
 	m.owned = [owner.Shards]*owned{}
+	m.reserve(0)
 }
 
 // take begins the books of a shard that this node owns now.
@@ -235,6 +260,7 @@ func (m *Member) newAsk(now time.Duration, shard int) Message {
 // what those asks have changed in their books. Connections that are open yet are given up as they end.
 func (m *Member) Leave(now time.Duration, send func(Message)) {
 	m.keeper.Leave()
+	m.reserve(now)
 	for s, h := range m.holders {
 		if h.shares.Leave() && h.owner != 0 {
 			send(m.newAsk(now, s))

@@ -21,8 +21,9 @@ func begin() time.Duration { return 0 }
 
 // engine does what it is asked, without faults.
 type engine struct {
-	heads [owner.Shards]owner.Head
-	books [owner.Shards]map[string]owner.Entry
+	heads    [owner.Shards]owner.Head
+	books    [owner.Shards]map[string]owner.Entry
+	reserves []owner.Reserve
 }
 
 func (e *engine) do(c owner.Call) owner.Result {
@@ -49,6 +50,13 @@ func (e *engine) do(c owner.Call) owner.Result {
 		}
 	}
 	*r.Heads = e.heads
+	if w := c.Wish; w != nil {
+		after, _ := w.Apply(nil, nil, false)
+		e.reserves = []owner.Reserve{*after}
+	}
+	if c.Reserves {
+		r.Reserves = e.reserves
+	}
 	return r
 }
 
@@ -188,4 +196,78 @@ func TestANodeThatLeavesGivesUpWhatItHas(t *testing.T) {
 	if c, _ := first.Call(now + time.Second); len(c.Parts) > 0 {
 		t.Errorf("it takes shards again: %+v", c.Parts)
 	}
+}
+
+// What a node has in reserve is used when the engine has been away for a term, and no longer.
+func TestAReserveIsUsedWhileTheEngineIsAway(t *testing.T) {
+	for name, end := range map[string]func(m *Member, e *engine, now time.Duration){
+		"a result": func(m *Member, e *engine, now time.Duration) {
+			c, _ := m.Call(now)
+			if n := m.Shares(shard).Allowed(now, "ten"); n != 10 {
+				t.Errorf("%d connections while a call is on its way", n)
+			}
+			m.Result(now, e.do(c), func(Message) {})
+		},
+		"lost writes": func(m *Member, _ *engine, _ time.Duration) { m.Lose(fmt.Errorf("lost")) },
+		"a reset":     func(m *Member, _ *engine, _ time.Duration) { m.Reset(5) },
+		"a shutdown":  func(m *Member, _ *engine, now time.Duration) { m.Leave(now, func(Message) {}) },
+	} {
+		m, e := New(Config{Node: 1, Incarnation: 1, Process: 1, Term: terms, Turn: time.Minute, Reserve: true,
+			Rand: rand.New(rand.NewPCG(1, 1))}, func(err error) { t.Error(err) }), &engine{}
+		m.Keeper().Knows()
+		now := owning(t, m, e)
+		h := m.Shares(shard)
+		h.Want(ten, 10, begin)
+		if n := h.Allowed(now, "ten"); n != 0 {
+			t.Errorf("%d connections beside the engine", n)
+		}
+		now += 4 * time.Minute
+		if n := h.Open(now, "ten", 10); n != 10 {
+			t.Errorf("%d connections after a term without the engine", n)
+		}
+		end(m, e, now)
+		if over, ended := h.Over(now, "ten"); over != 10 || !ended {
+			t.Errorf("after %s %d connections must end; %v", name, over, ended)
+		}
+	}
+}
+
+// An owner that may not know of reserves answers nobody, and one that does gives the rest.
+func TestOthersReservesAreSetAside(t *testing.T) {
+	m, e := start(t, 1, 1), &engine{}
+	m.Keeper().Knows()
+	now := owning(t, m, e)
+	seq := uint64(0)
+	ask := func() (answers []int64) {
+		seq++
+		m.Receive(now, Message{From: 2, To: 1, Shard: shard, Ask: &Ask{Order: term.Order{Incarnation: 1, Process: 1,
+			Seq: seq}, Shares: []share.Item{{Limit: ten, Want: 10}}}})
+		c, _ := m.Call(now)
+		m.Result(now, e.do(c), func(msg Message) {
+			if msg.Answer != nil {
+				answers = append(answers, msg.Answer.Shares[0].Units)
+			}
+		})
+		now += time.Second
+		return answers
+	}
+	if got := ask(); len(got) != 1 || got[0] != 10 {
+		t.Fatalf("answered %v", got)
+	}
+	now += time.Minute
+	e.reserves = []owner.Reserve{{Node: 3, Divisor: 2}}
+	if got := ask(); got != nil {
+		t.Errorf("answered %v without having read", got)
+	}
+	for range 4 {
+		if got := ask(); got != nil {
+			t.Errorf("answered %v before node 3 could show itself", got)
+		}
+	}
+	for range 3 {
+		if got := ask(); len(got) == 1 && got[0] == 5 {
+			return
+		}
+	}
+	t.Error("half of the limit was not granted")
 }

@@ -13,6 +13,8 @@ type Config struct {
 	Node        uint16
 	Incarnation uint64
 	Boot        uint64
+	Process     uint64 // larger than that of all earlier processes of the incarnation
+	Reserve     bool   // after a loss of the engine this node goes on, by a fixed part of each limit
 	Term        term.Term
 	Rand        *rand.Rand
 	Memory      Memory // what an earlier process has left on the disk
@@ -39,6 +41,7 @@ type Keeper struct {
 	open    *opened
 	leaving bool
 	lost    error
+	res     reserves
 }
 
 // holding is a shard of this node: the beat that was sent last and the last one acknowledged.
@@ -61,6 +64,7 @@ type Events struct {
 	Gone  []int          // shards that others own now, or nobody
 	Heads *[Shards]Head  // as read, nil without a reading
 	Held  [Shards]uint64 // the epoch under which this node holds a shard, 0: it does not
+	Hold  bool           // what was decided with the call may not leave
 }
 
 // Taken is a shard that this node owns from now on.
@@ -84,7 +88,8 @@ func (k *Keeper) Lose(err error) {
 // Reset follows a reset of the engine: this node knows nothing of it any more, and holds nothing. What it has granted
 // and was granted ends by itself, before anybody takes a shard.
 func (k *Keeper) Reset(number uint64) {
-	*k = Keeper{cfg: k.cfg, memory: Memory{Reset: number}, number: k.number, leaving: k.leaving}
+	*k = Keeper{cfg: k.cfg, memory: Memory{Reset: number}, number: k.number, leaving: k.leaving,
+		res: reserves{known: k.res.known}}
 }
 
 // Memory is what must be on the disk before the caller acts on the newest result.
@@ -124,7 +129,7 @@ func (k *Keeper) Call(now time.Duration, changes func(shard int) []Entry) (Call,
 		return Call{}, false
 	}
 	k.number++
-	c := Call{Number: k.number}
+	c := Call{Number: k.number, Reserves: k.res.known, Wish: k.wish(now)}
 	for s, h := range k.held {
 		if h == nil {
 			continue
@@ -207,6 +212,7 @@ func (k *Keeper) Result(now time.Duration, r Result) (e Events) {
 	for i := range o.call.Parts {
 		k.carried(&o.call.Parts[i], &r, i, &e)
 	}
+	e.Hold = k.learn(now, o, &r)
 	k.look(now, o.sent, r.Heads)
 	e.Heads = r.Heads
 	return e

@@ -13,8 +13,9 @@ var terms = term.Term{Length: 3 * time.Minute, Drift: 200e-6}
 
 // table is an engine without faults.
 type table struct {
-	rows   [Shards]Head
-	origin Origin
+	rows     [Shards]Head
+	origin   Origin
+	reserves map[uint16]*Reserve
 }
 
 func (e *table) do(c Call) Result {
@@ -29,7 +30,29 @@ func (e *table) do(c Call) Result {
 		}
 	}
 	*r.Heads = e.rows
+	e.wish(c.Wish)
+	for _, x := range e.reserves {
+		if c.Reserves && x != nil {
+			r.Reserves = append(r.Reserves, *x)
+		}
+	}
 	return r
+}
+
+func (e *table) wish(w *Wish) {
+	if w == nil {
+		return
+	}
+	var others []Reserve
+	for node, x := range e.reserves {
+		if x != nil && node != w.Node {
+			others = append(others, *x)
+		}
+	}
+	if e.reserves == nil {
+		e.reserves = make(map[uint16]*Reserve)
+	}
+	e.reserves[w.Node], _ = w.Apply(e.reserves[w.Node], others, false)
 }
 
 // one is an engine at which node 1 owns all shards, except shard 0 of another one.

@@ -76,8 +76,10 @@ func (p *Part) Fits(row Head) bool {
 
 // Call is one statement, and a transaction.
 type Call struct {
-	Number uint64
-	Parts  []Part
+	Number   uint64
+	Parts    []Part
+	Reserves bool  // the engine has reserves: the result has those of all nodes
+	Wish     *Wish // about the reserve of this node; nil: none
 }
 
 // Origin names an engine and the life of it: PostgreSQL's system identifier and timeline.
@@ -91,6 +93,8 @@ type Result struct {
 	Heads  *[Shards]Head
 	Books  map[int][]Entry // of the shards taken
 	Origin Origin
+	// Reserves are the rows of all nodes that have one, as they are after the wish.
+	Reserves []Reserve
 }
 
 // Intervals of a keeper.

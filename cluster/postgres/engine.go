@@ -24,6 +24,7 @@ import (
 	"example.org/mta/cluster/changes"
 	"example.org/mta/cluster/once"
 	"example.org/mta/cluster/owner"
+	"example.org/mta/cluster/term"
 )
 
 // Limits of a node's connections.
@@ -209,6 +210,15 @@ type (
 		Note        []byte  `json:"note"`
 		Keep        int64   `json:"keep"` // seconds
 	}
+	reserve struct {
+		Node        uint16 `json:"node"`
+		Incarnation uint64 `json:"incarnation"`
+		Process     uint64 `json:"process"`
+		Seq         uint64 `json:"seq"`
+		Divisor     int64  `json:"divisor"`
+		Timeline    uint64 `json:"timeline"`
+		Beats       uint64 `json:"beats"`
+	}
 )
 
 // Shards carries out a call of a keeper. After an error nothing was done, or the outcome is unknown.
@@ -231,8 +241,13 @@ func (e *Engine) Shards(ctx context.Context, c owner.Call) (owner.Result, error)
 			Shard int
 			entry
 		}
+		Reserves []reserve
 	}
-	if err := e.call(ctx, &got, "SELECT mta_cluster.shards($1)", parts); err != nil {
+	sql, args := "SELECT mta_cluster.shards($1)", []any{parts}
+	if c.Reserves {
+		sql, args = "SELECT mta_cluster.beaten($1, $2)", append(args, wish(c.Wish))
+	}
+	if err := e.call(ctx, &got, sql, args...); err != nil {
 		return owner.Result{}, fmt.Errorf("the shards of the cluster: %w", err)
 	}
 	r := owner.Result{Number: c.Number, Done: got.Done, Heads: new([owner.Shards]owner.Head),
@@ -247,7 +262,20 @@ func (e *Engine) Shards(ctx context.Context, c owner.Call) (owner.Result, error)
 	for _, b := range got.Books {
 		r.Books[b.Shard] = append(r.Books[b.Shard], owner.Entry{Name: string(b.Name), Node: b.Node, N: b.N})
 	}
+	for _, x := range got.Reserves {
+		r.Reserves = append(r.Reserves, owner.Reserve{Node: x.Node, Divisor: x.Divisor,
+			Order: term.Order{Incarnation: x.Incarnation, Process: x.Process, Seq: x.Seq},
+			Heard: owner.Moment{Timeline: x.Timeline, Beats: x.Beats}})
+	}
 	return r, nil
+}
+
+func wish(w *owner.Wish) *reserve {
+	if w == nil {
+		return nil
+	}
+	return &reserve{w.Node, w.Order.Incarnation, w.Order.Process, w.Order.Seq, w.Divisor, w.Heard.Timeline,
+		w.Heard.Beats}
 }
 
 // Keys carries out a call of a desk. After an error nothing was done, or the outcome is unknown.
@@ -398,6 +426,9 @@ type Member struct {
 	Process     uint64            `json:"process"` // of the incarnation
 	Life        uint64            `json:"life"`    // of that process, by chance
 	Forgotten   bool              `json:"forgotten"`
+	// What the node does after a loss of the database: "wait" or "part". "": a program that knows no reserves has
+	// written the row, or will with a schema of before version Reserves.
+	OnLoss string `json:"on_loss,omitempty"`
 	// Seconds since the row was written last, by the database's clock. Join leaves it out.
 	Ago float64 `json:"ago,omitempty"`
 }
@@ -408,6 +439,7 @@ type View struct {
 	Standbys Standbys
 	Now      float64 // the database's clock then, in seconds since 1970
 	Reset    uint64  // the newest, 0: there was none
+	Version  int     // of the schema
 }
 
 // Standbys are those for which a commit may wait.
@@ -473,7 +505,8 @@ func (e *Engine) View(ctx context.Context) (v View, err error) {
 
 const view = `SELECT jsonb_build_object('standbys', mta_cluster.standbys(),
 	'now', extract(epoch FROM clock_timestamp()),
-	'reset', (SELECT to_jsonb(v)->'reset' FROM mta_cluster.version v), 'members', COALESCE(jsonb_agg(to_jsonb(m)
+	'reset', (SELECT to_jsonb(v)->'reset' FROM mta_cluster.version v),
+	'version', (SELECT v.version FROM mta_cluster.version v), 'members', COALESCE(jsonb_agg(to_jsonb(m)
 	|| jsonb_build_object('ago', extract(epoch FROM clock_timestamp() - m.seen)) ORDER BY m.number), '[]'))
 	FROM mta_cluster.members m`
 

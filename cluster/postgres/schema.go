@@ -25,10 +25,16 @@ var fourth string
 //go:embed resets.sql
 var fifth string
 
+//go:embed reserves.sql
+var sixth string
+
 // scripts make each version from the one before.
-var scripts = []string{first, second, third, fourth, fifth}
+var scripts = []string{first, second, third, fourth, fifth, sixth}
 
 var version = len(scripts)
+
+// Reserves is the version of the schema from which on it has reserves.
+const Reserves = 6
 
 // Init creates the schema, or makes an older one this version's, and returns which version there was, 0 for none, and
 // which there is. The role must have the right to create schemas in the database, or own the schema, and, to see

@@ -17,6 +17,7 @@ type Book struct {
 	turn   time.Duration
 	began  time.Duration
 	since  time.Duration // from then on nobody has used a limit without an account
+	rest   float64       // the part of each limit that may be given
 	limits []*account    // by name
 	askers map[uint16]*asker
 	whole  bool // all nodes have reported what they use, or have had the time to
@@ -73,7 +74,21 @@ type holder struct {
 // NewBook makes the book of a shard at which nothing is given out. turn is how long a node has its part of a limit that
 // is too small for all.
 func NewBook(now time.Duration, t term.Term, turn time.Duration) *Book {
-	return &Book{term: t, turn: turn, began: now, since: now, askers: make(map[uint16]*asker)}
+	return &Book{term: t, turn: turn, began: now, since: now, rest: 1, askers: make(map[uint16]*asker)}
+}
+
+// Keep has the book give no more than a part of each limit from now on: others may use the rest.
+func (b *Book) Keep(now time.Duration, part float64) {
+	if part == b.rest {
+		return
+	}
+	for _, a := range b.limits {
+		a.fill(b, now)
+	}
+	if part > b.rest {
+		b.since = now // what others have used of a limit is not known
+	}
+	b.rest = part
 }
 
 func (b *Book) find(name string) (int, bool) {
@@ -110,9 +125,9 @@ func (b *Book) asker(node uint16) *asker {
 	return k
 }
 
-// free is how many units nobody can hold.
-func (a *account) free() int64 {
-	n := a.Units()
+// free is how many units nobody can hold, of those that may be given.
+func (a *account) free(b *Book) int64 {
+	n := a.Limit.rest(b.rest)
 	for _, h := range a.holders {
 		n -= h.counted
 	}
@@ -121,7 +136,7 @@ func (a *account) free() int64 {
 
 // fill lets events flow into the bucket of the units that nobody can hold. None flow before it is known how many.
 func (a *account) fill(b *Book, now time.Duration) {
-	a.spare.fill(now, &a.Limit, max(0, a.free()), b.term.Drift)
+	a.spare.fill(now, &a.Limit, max(0, a.free(b)), b.term.Drift)
 }
 
 // define takes the smallest definition of those who hold or want something.
@@ -325,7 +340,7 @@ func (b *Book) Round(now time.Duration) map[uint16][]Grant {
 	b.whole = b.whole || now-b.began >= census
 	for _, a := range b.limits {
 		a.divide(b, now)
-		free := a.free()
+		free := a.free(b)
 		if a.Lasting && !b.whole {
 			free = min(free, 0)
 		}
@@ -376,7 +391,7 @@ func (a *account) expire(b *Book, now time.Duration) bool {
 	})
 	a.define()
 	switch {
-	case len(a.holders) > 0 || a.spare.content < a.depth(whole):
+	case len(a.holders) > 0 || a.spare.content < a.depth(a.Limit.rest(b.rest)):
 		return false
 	case !a.defined():
 		b.since = now // nobody knows how full its bucket is
@@ -388,7 +403,7 @@ func (a *account) expire(b *Book, now time.Duration) bool {
 
 // divide sets the target of each holder: max-min by want, or turns where the limit is too small.
 func (a *account) divide(b *Book, now time.Duration) {
-	least, left := a.Least(), a.Units()
+	least, left := a.Least(), a.Limit.rest(b.rest)
 	var sharing []*holder
 	for _, h := range a.holders {
 		if h.target = 0; h.needs > 0 {
@@ -446,7 +461,7 @@ func btoi(b bool) int {
 // Nudges are the nodes that should ask now: others wait for what they have, or there is something for them.
 func (b *Book) Nudges(now time.Duration) (nodes []uint16) {
 	for _, a := range b.limits {
-		free, lacking := a.free(), false
+		free, lacking := a.free(b), false
 		for _, h := range a.holders {
 			lacking = lacking || h.target > h.counted
 		}

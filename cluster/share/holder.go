@@ -30,6 +30,10 @@ type Holder struct {
 	nudged  bool
 	moved   bool     // since Moved was asked last
 	stakes  []*stake // by name
+
+	divisor int64         // of this node's reserve, 0: none
+	from    time.Duration // when it may be used
+	drawn   bool          // some of it is in use
 }
 
 // stake is a node's part of a limit.
@@ -42,6 +46,8 @@ type stake struct {
 	want   int64
 	bucket bucket
 	given  float64 // content of units that were given up
+
+	reserved bool // units are of the reserve, and not granted
 }
 
 // NewHolder makes the holder of a process that has nothing. The process's first ask has the number after o.
@@ -97,7 +103,50 @@ func (h *Holder) define(s *stake, l *Limit, clock func() time.Duration) error {
 	}
 	s.fill(clock(), h.term.Drift)
 	s.Limit, h.changed = *l, true
+	if s.reserved {
+		s.units, s.by = l.reserve(h.divisor), *l
+		s.target, s.reserved = s.units, s.units > 0
+	}
 	return nil
+}
+
+// Reserve sets the part of each limit, one in divisor, that this node may use from a moment on, where it has no grant;
+// 0: none. What it has used of an earlier one ends.
+func (h *Holder) Reserve(now time.Duration, divisor int64, from time.Duration) {
+	same := divisor == h.divisor && divisor > 0 && now >= from
+	if h.divisor, h.from = divisor, from; same || !h.drawn {
+		return
+	}
+	h.drawn, h.changed, h.moved = false, true, true
+	for _, s := range h.stakes {
+		if s.reserved {
+			s.forgo()
+		}
+	}
+}
+
+// forgo ends the use of a reserve.
+func (s *stake) forgo() { s.units, s.target, s.reserved = 0, 0, false }
+
+// draw begins to use the reserve of a limit, if it is time.
+func (h *Holder) draw(now time.Duration, s *stake) {
+	if h.divisor == 0 || now < h.from || s.units > 0 || s.want+s.open == 0 {
+		return
+	}
+	if units := s.reserve(h.divisor); units > 0 {
+		s.units, s.target, s.by, s.bucket, s.reserved = units, units, s.Limit, bucket{at: now}, true
+		h.drawn, h.moved = true, true
+	}
+}
+
+// using is the stake of a limit that is about to be used, nil without one.
+func (h *Holder) using(now time.Duration, name string) *stake {
+	h.expire(now)
+	s := h.stake(name)
+	if s != nil {
+		h.draw(now, s)
+	}
+	return s
 }
 
 // uses is the definition by which the units let something pass.
@@ -128,7 +177,7 @@ func (h *Holder) Moved() bool {
 func (h *Holder) Leave() (more bool) {
 	for _, s := range h.stakes {
 		s.want = 0
-		more = more || s.units > 0
+		more = more || s.units > 0 && !s.reserved
 	}
 	return more
 }
@@ -147,7 +196,7 @@ func (h *Holder) expire(now time.Duration) {
 	}
 	h.ended = ended
 	for _, s := range h.stakes {
-		if s.units > 0 && (s.Connections > 0 || ended == 2) {
+		if s.units > 0 && !s.reserved && (s.Connections > 0 || ended == 2) {
 			s.units, s.target, s.given, h.changed, h.moved = 0, 0, 0, true, true
 		}
 	}
@@ -155,8 +204,7 @@ func (h *Holder) expire(now time.Duration) {
 
 // Spend takes up to n events of a rate that happen now, and returns how many.
 func (h *Holder) Spend(now time.Duration, name string, n int64) int64 {
-	h.expire(now)
-	s := h.stake(name)
+	s := h.using(now, name)
 	if s == nil || s.units == 0 || n <= 0 {
 		return 0
 	}
@@ -177,8 +225,7 @@ func (h *Holder) Return(now time.Duration, name string, n int64) {
 
 // Left is how many events of a rate may happen now, and which part of the rate the node has, from 0 to 1.
 func (h *Holder) Left(now time.Duration, name string) (events int64, part float64) {
-	h.expire(now)
-	s := h.stake(name)
+	s := h.using(now, name)
 	if s == nil || s.units == 0 {
 		return 0, 0
 	}
@@ -188,8 +235,8 @@ func (h *Holder) Left(now time.Duration, name string) (events int64, part float6
 
 // Next is how long it takes until a node has an event of a rate, and how many it can save up; 0, 0 without a share.
 func (h *Holder) Next(now time.Duration, name string) (time.Duration, float64) {
-	s := h.stake(name)
-	if s == nil || now >= h.until {
+	s := h.using(now, name)
+	if s == nil || now >= h.until && !s.reserved {
 		return 0, 0
 	}
 	l := s.uses()
@@ -203,8 +250,7 @@ func (h *Holder) Next(now time.Duration, name string) (time.Duration, float64) {
 
 // Allowed is how many connections there may be.
 func (h *Holder) Allowed(now time.Duration, name string) int64 {
-	h.expire(now)
-	if s := h.stake(name); s != nil {
+	if s := h.using(now, name); s != nil {
 		return s.allowed()
 	}
 	return 0
@@ -212,8 +258,7 @@ func (h *Holder) Allowed(now time.Duration, name string) int64 {
 
 // Open notes up to n new connections, and returns how many there may be.
 func (h *Holder) Open(now time.Duration, name string, n int64) int64 {
-	h.expire(now)
-	s := h.stake(name)
+	s := h.using(now, name)
 	if s == nil {
 		return 0
 	}
@@ -225,8 +270,7 @@ func (h *Holder) Open(now time.Duration, name string, n int64) int64 {
 // Occupy notes how many units of a lasting limit are in use from now on, if they are granted, or forced. It reports
 // whether it has.
 func (h *Holder) Occupy(now time.Duration, name string, units int64, forced bool) bool {
-	h.expire(now)
-	s := h.stake(name)
+	s := h.using(now, name)
 	if s == nil || units > s.allowed() && !forced {
 		return false
 	}
@@ -238,8 +282,7 @@ func (h *Holder) Occupy(now time.Duration, name string, units int64, forced bool
 // Over is how many open connections must end: within closing when the grant has ended, and otherwise as soon as their
 // transactions do.
 func (h *Holder) Over(now time.Duration, name string) (n int64, ended bool) {
-	h.expire(now)
-	s := h.stake(name)
+	s := h.using(now, name)
 	if s == nil {
 		return 0, true
 	}
@@ -260,6 +303,11 @@ func (h *Holder) Nudge() { h.nudged = true }
 // Due reports whether it is time for an ask.
 func (h *Holder) Due(now time.Duration) bool {
 	h.expire(now)
+	if h.divisor > 0 && now >= h.from {
+		for _, s := range h.stakes {
+			h.draw(now, s)
+		}
+	}
 	switch {
 	case h.waiting:
 		return now-h.sent >= answerWithin
@@ -290,13 +338,16 @@ func (h *Holder) Ask(now time.Duration) (term.Order, []Item) {
 			l := s.uses()
 			keep = max(l.worth(keep, &s.Limit), l.Least())
 		}
-		s.lower(now, h.term.Drift, max(min(keep, s.target), s.open))
-		var used int64
-		if s.Lasting && s.open > s.units {
+		var held, used int64
+		if !s.reserved {
+			s.lower(now, h.term.Drift, max(min(keep, s.target), s.open))
+			held = s.units
+		}
+		if s.Lasting && s.open > held {
 			used = s.open
 		}
-		if s.units > 0 || s.want > 0 || s.given > 0 || used > 0 {
-			items = append(items, Item{s.Limit, s.units, s.want, s.given, used})
+		if held > 0 || s.want > 0 || s.given > 0 || used > 0 {
+			items = append(items, Item{s.Limit, held, s.want, s.given, used})
 			s.given = 0
 			return false
 		}
@@ -338,6 +389,11 @@ func (h *Holder) Answer(now time.Duration, o term.Order, grants []Grant) bool {
 		if s == nil || g.check() != nil || (s.Connections > 0) != (g.Connections > 0) || g.Units < 0 ||
 			g.Units > g.Limit.Units() || !(g.Content >= 0 && g.Content <= float64(g.Burst)) {
 			continue // no owner gives that
+		}
+		if s.reserved && g.Units == 0 {
+			continue
+		} else if s.reserved {
+			s.forgo()
 		}
 		s.fill(now, h.term.Drift)
 		s.lower(now, h.term.Drift, max(g.Units, s.open))

@@ -18,6 +18,9 @@
 //     holders of different ones never have more than the largest.
 //   - Units whose use outlives grants, such as queued messages, are reported as used, granted or not, and count. A book
 //     that has just begun grants no more of them until all nodes have reported, or have had time to.
+//   - A book gives no more than the rest of each limit that others' reserves leave. What it may give again, since a
+//     reserve is used no more, begins with an empty bucket, as does a holder that begins to use its reserve.
+//   - A holder uses its reserve of a limit only while it has no grant of it, and does not report it as held.
 //   - The book forgets a limit when nobody has or wants any of it and its bucket is full: one that comes back has what
 //     has flowed since the book began, and that is not more than it had.
 package share
@@ -25,6 +28,7 @@ package share
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"time"
 )
 
@@ -53,6 +57,26 @@ type Limit struct {
 
 // Units is how many there are to give.
 func (l *Limit) Units() int64 { return cmp.Or(l.Connections, whole) }
+
+// reserve is how many units one in divisor of the limit is: 0 where that is of no use.
+func (l *Limit) reserve(divisor int64) int64 {
+	if n := l.Units() / divisor / l.step() * l.step(); n >= l.Least() {
+		return n
+	}
+	return 0
+}
+
+// rest is how many units there are to give when reserves of others leave a part of the limit. A part of a connection is
+// a whole one: whatever definitions others have, the whole numbers of their reserves leave it.
+func (l *Limit) rest(part float64) int64 {
+	switch {
+	case part == 1:
+		return l.Units()
+	case l.Connections > 0:
+		return int64(math.Ceil(part*float64(l.Connections) - grain))
+	}
+	return int64(part*whole) / l.step() * l.step()
+}
 
 // Least is how many units are of use: a bucket that is not as deep as an event lets none pass.
 func (l *Limit) Least() int64 {

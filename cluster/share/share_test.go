@@ -86,13 +86,13 @@ func TestAnOlderAskChangesNothing(t *testing.T) {
 	b := book()
 	b.ask(t, 0, 2, map[uint16]Item{1: want(ten, 0, 10)})
 	for _, late := range []uint64{1, 2} {
-		if b.ask(t, 0, late, map[uint16]Item{1: want(ten, 0, 0)}); b.limits[0].free() != 0 {
-			t.Errorf("ask %d after 2 makes %d free", late, b.limits[0].free())
+		if b.ask(t, 0, late, map[uint16]Item{1: want(ten, 0, 0)}); b.limits[0].free(b) != 0 {
+			t.Errorf("ask %d after 2 makes %d free", late, b.limits[0].free(b))
 		}
 	}
 	next := term.Order{Incarnation: 1, Process: 2, Seq: 1}
-	if err := b.Hear(0, 1, next, nil); err != nil || b.limits[0].free() != 10 {
-		t.Errorf("the next process has nothing: %d free, %v", b.limits[0].free(), err)
+	if err := b.Hear(0, 1, next, nil); err != nil || b.limits[0].free(b) != 10 {
+		t.Errorf("the next process has nothing: %d free, %v", b.limits[0].free(b), err)
 	}
 	if err := b.Hear(0, 1, order(9), []Item{want(ten, 0, 10)}); err != nil || b.askers[1].newest != next {
 		t.Error("an ask of an earlier process counts")
@@ -399,8 +399,8 @@ var five = Limit{Name: "ten", Connections: 5}
 func TestTheSmallestDefinitionCounts(t *testing.T) {
 	b := book()
 	b.ask(t, 0, 1, map[uint16]Item{1: want(ten, 0, 10)})
-	if got := b.ask(t, 0, 2, map[uint16]Item{2: want(five, 0, 5)}); got[2] != 0 || b.limits[0].free() != -5 {
-		t.Errorf("granted %v, %d free, of five while node 1 has ten", got, b.limits[0].free())
+	if got := b.ask(t, 0, 2, map[uint16]Item{2: want(five, 0, 5)}); got[2] != 0 || b.limits[0].free(b) != -5 {
+		t.Errorf("granted %v, %d free, of five while node 1 has ten", got, b.limits[0].free(b))
 	}
 	if got := b.ask(t, 0, 3, map[uint16]Item{1: want(ten, 10, 10)}); got[1] > 3 {
 		t.Errorf("granted %v: more than its part of five", got)
@@ -536,8 +536,8 @@ func TestALimitIsOfOneKind(t *testing.T) {
 	if g := b.Round(0)[2]; len(g) != 1 || g[0].Name != "rate" || g[0].Units == 0 {
 		t.Errorf("granted %+v", g)
 	}
-	if b.Hear(0, 1, order(2), []Item{want(fast, 0, whole)}) == nil || b.limits[1].free() != 10 {
-		t.Errorf("%d connections are free after node 1 has none of its four", b.limits[1].free())
+	if b.Hear(0, 1, order(2), []Item{want(fast, 0, whole)}) == nil || b.limits[1].free(b) != 10 {
+		t.Errorf("%d connections are free after node 1 has none of its four", b.limits[1].free(b))
 	}
 	h := asked(t, ten, 5, 0)
 	h.Open(0, "ten", 1)

@@ -1,6 +1,8 @@
 package cluster
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"example.org/mta/cluster/once"
@@ -14,13 +16,14 @@ type engine struct {
 	origin  owner.Origin
 	rows    [owner.Shards]row
 	offset  time.Duration // of its clock
-	away    bool
-	lagging bool     // the standby gets nothing
-	pending []commit // what the standby lacks, in order
-	past    []commit // of the last seconds, for a failover that loses them
+	away    int           // outages under way
+	lagging bool          // the standby gets nothing
+	pending []commit      // what the standby lacks, in order
+	past    []commit      // of the last seconds, for a failover that loses them
 	keep    time.Duration
 	epoch   int // of failovers: what was on its way before one is lost
 	claims
+	reserves map[uint16]*owner.Reserve
 }
 
 type row struct {
@@ -41,6 +44,7 @@ type commit struct {
 
 func newEngine(w *world) *engine {
 	e := &engine{w: w, origin: owner.Origin{System: 7, Timeline: 1}}
+	e.reserves = make(map[uint16]*owner.Reserve)
 	e.claims = claims{make(map[string]*once.Row), make(map[uint16]uint64)}
 	for s := range e.rows {
 		e.rows[s].book = make(map[entryKey]owner.Entry)
@@ -90,8 +94,8 @@ func (e *engine) lag(d time.Duration) {
 
 // outage has the engine gone for a while.
 func (e *engine) outage(d time.Duration) {
-	e.away = true
-	e.w.after(d, func() { e.away = false })
+	e.away++
+	e.w.after(d, func() { e.away-- })
 }
 
 // failover promotes the standby. It has all acknowledged commits, or lacks those of the last seconds, too.
@@ -112,12 +116,15 @@ func (e *engine) failover(safe bool, away time.Duration) {
 
 // shards carries out a call of a keeper.
 func (e *engine) shards(c owner.Call, reply func(owner.Result)) {
-	if e.away {
+	if e.away > 0 {
 		return
 	}
 	r := owner.Result{Number: c.Number, Origin: e.origin, Heads: new([owner.Shards]owner.Head),
 		Books: make(map[int][]owner.Entry)}
 	var undo []func()
+	if u := e.wish(c.Wish); u != nil {
+		undo = append(undo, u)
+	}
 	for i := range c.Parts {
 		p := &c.Parts[i]
 		fits := p.Fits(e.rows[p.Shard].Head)
@@ -131,6 +138,12 @@ func (e *engine) shards(c owner.Call, reply func(owner.Result)) {
 	for s := range e.rows {
 		r.Heads[s] = e.rows[s].Head
 	}
+	for _, node := range slices.Sorted(maps.Keys(e.reserves)) {
+		if !c.Reserves {
+			break
+		}
+		r.Reserves = append(r.Reserves, *e.reserves[node])
+	}
 	if len(undo) == 0 {
 		reply(r) // nothing written: a read doesn't wait for the standby
 		return
@@ -140,6 +153,42 @@ func (e *engine) shards(c owner.Call, reply func(owner.Result)) {
 			undo[i]()
 		}
 	}, func() { reply(r) })
+}
+
+// wish carries out a wish, and returns what undoes it; nil: nothing was done.
+func (e *engine) wish(w *owner.Wish) func() {
+	if w == nil || e.incarnation[w.Node] != w.Order.Incarnation {
+		return nil
+	}
+	was := e.reserves[w.Node]
+	var others []owner.Reserve
+	for _, r := range e.reserves {
+		if r.Node != w.Node {
+			others = append(others, *r)
+		}
+	}
+	after, done := w.Apply(was, others, false)
+	if !done {
+		return nil
+	}
+	e.reserve(w.Node, after)
+	return func() { e.reserve(w.Node, was) }
+}
+
+func (e *engine) reserve(node uint16, r *owner.Reserve) {
+	if r == nil {
+		delete(e.reserves, node)
+	} else {
+		e.reserves[node] = r
+	}
+}
+
+// forget has a node begin anew whose machine is known to be off.
+func (e *engine) forget(node uint16, incarnation uint64) {
+	if e.incarnation[node] != incarnation {
+		delete(e.reserves, node)
+	}
+	e.incarnation[node] = incarnation
 }
 
 // write does a part, and returns what undoes it.

@@ -24,6 +24,8 @@ type Config struct {
 	Term   term.Term
 	Turn   time.Duration
 	Faults Faults
+	// Reserves is how many nodes, the first ones, go on by a part of each limit after a loss of the engine.
+	Reserves int
 }
 
 // Faults says how often what fails: means of the time between two, 0 for never, and probabilities.
@@ -47,6 +49,7 @@ type run struct {
 
 	calls, messages, crashes, leaves, refusals int
 	lastRefusal                                string
+	atLoss, inLoss                             [2]use
 }
 
 // Report is what a run showed.
@@ -61,15 +64,18 @@ type Report struct {
 	Refusal             string
 	Stuck               int64 // connections over a limit that stopped nodes left open
 	Halted              int   // nodes that noticed an engine that has lost writes
+	// Away are events and connections used while the engine was away, from when the reserves are used, in percent.
+	AwayEvents, AwayConnections float64
 }
 
 // String gives a line for a table.
 func (r Report) String() string {
 	return fmt.Sprintf("events %.1f %% (mean %.1f %%, least %.1f %%) connections %.1f %%, %.2f calls and "+
 		"%.1f messages a second and node, %d crashes, %d shutdowns, %d refusals (%s), %d stuck, %d claims, %d halted, "+
-		"%d faults",
+		"%d faults, away %.1f %% and %.1f %%",
 		r.Events, r.Mean, r.Least, r.Connections, r.Calls, r.Messages, r.Crashes,
-		r.Leaves, r.Refusals, r.Refusal, r.Stuck, r.Claimed, r.Halted, len(r.Faults))
+		r.Leaves, r.Refusals, r.Refusal, r.Stuck, r.Claimed, r.Halted, len(r.Faults),
+		r.AwayEvents, r.AwayConnections)
 }
 
 // Run runs a cluster.
@@ -222,6 +228,8 @@ func (r *run) breakThings() {
 	middle := r.cfg.Length / 2
 	if f.EngineAway > 0 {
 		r.w.after(middle, func() { r.engine.outage(f.EngineAway) })
+		r.w.after(middle+r.cfg.Term.Length+20*time.Second, func() { r.atLoss = r.uses() })
+		r.w.after(middle+f.EngineAway, func() { r.inLoss = r.uses() })
 	}
 	if f.Unsafe {
 		r.w.after(middle, func() { r.engine.failover(false, 20*time.Second) })
@@ -280,6 +288,19 @@ func (n *node) crash() {
 	n.w.after(back, n.start)
 }
 
+// uses sums up what was used of rates and connections until now.
+func (r *run) uses() (all [2]use) {
+	for l, o := range r.judge.limits {
+		if o.Connections > 0 {
+			r.judge.connections(l, 0, 0)
+			all[1].add(o.use)
+		} else {
+			all[0].add(o.use)
+		}
+	}
+	return all
+}
+
 func (r *run) report() Report {
 	rep := Report{Claimed: len(r.judge.accepted), Faults: r.judge.faults, Crashes: r.crashes, Leaves: r.leaves,
 		Refusals: r.refusals, Refusal: r.lastRefusal, Least: 100}
@@ -295,6 +316,11 @@ func (r *run) report() Report {
 		rates.add(use{1, o.use.percent() / 100})
 		rep.Least = min(rep.Least, o.use.percent())
 	}
+	away := func(i int) float64 {
+		u := use{r.inLoss[i].wanted - r.atLoss[i].wanted, r.inLoss[i].used - r.atLoss[i].used}
+		return u.percent()
+	}
+	rep.AwayEvents, rep.AwayConnections = away(0), away(1)
 	rep.Mean = rates.percent()
 	rep.Events, rep.Connections = events.percent(), connections.percent()
 	seconds := (r.cfg.Warm + r.cfg.Length).Seconds() * float64(len(r.nodes))

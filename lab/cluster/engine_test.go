@@ -39,7 +39,7 @@ func TestTheSimulatedEngineKeepsTheRules(t *testing.T) {
 		e := newEngine(newWorld(1))
 		shared := enginetest.NewShared("era", func() map[uint16]uint64 { return e.incarnation })
 		return direct{e, shared}, func(node uint16, incarnation uint64) error {
-			e.incarnation[node] = incarnation
+			e.forget(node, incarnation)
 			return nil
 		}
 	})

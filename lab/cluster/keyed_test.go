@@ -17,7 +17,7 @@ type claims struct {
 
 // once carries out a call of a desk.
 func (e *engine) once(c once.Call, reply func(once.Result)) {
-	if e.away {
+	if e.away > 0 {
 		return
 	}
 	r := once.Result{Number: c.Number, Forgotten: c.Node.Incarnation != e.incarnation[c.Node.Node]}
@@ -56,7 +56,7 @@ func (e *engine) claim(key string, row *once.Row) {
 
 // left are the rows of a node that have no answer.
 func (e *engine) left(node uint16, reply func([]once.Row)) {
-	if e.away {
+	if e.away > 0 {
 		return
 	}
 	var rows []once.Row

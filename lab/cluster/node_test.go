@@ -84,9 +84,10 @@ func (n *node) start() {
 	n.up, n.ending, n.gen = true, false, n.gen+1
 	n.process++
 	n.member = member.New(member.Config{Node: n.id, Incarnation: n.incarnation, Boot: n.boot, Process: n.process,
-		Term: n.cfg.Term, Turn: n.cfg.Turn, Rand: rand.New(rand.NewPCG(n.w.rand.Uint64(), 1)), Memory: n.memory},
-		func(err error) { n.refusals++; n.lastRefusal = err.Error() })
-	n.engine.incarnation[n.id] = n.incarnation
+		Term: n.cfg.Term, Turn: n.cfg.Turn, Rand: rand.New(rand.NewPCG(n.w.rand.Uint64(), 1)), Memory: n.memory,
+		Reserve: int(n.id) <= n.cfg.Reserves}, func(err error) { n.refusals++; n.lastRefusal = err.Error() })
+	n.member.Keeper().Knows()
+	n.engine.forget(n.id, n.incarnation)
 	n.desk, n.listed, n.asking = once.New(n.id, n.incarnation, n.process), false, make(map[uint64]*attempt)
 	n.stepAt = n.w.now
 	clear(n.want)

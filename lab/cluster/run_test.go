@@ -108,6 +108,47 @@ func TestAnEngineThatIsAway(t *testing.T) {
 	try(t, cfg)
 }
 
+// Nodes that go on after a loss of the engine are over nothing, whatever fails; some of them wait in some runs.
+func TestNodesThatGoOnByTheirParts(t *testing.T) {
+	for seed := range uint64(6) {
+		for _, nodes := range []int{3, 10} {
+			faults := everything
+			if seed%2 > 0 {
+				faults.Reload = 2 * time.Minute
+			}
+			cfg := config(seed, nodes, faults)
+			if cfg.Reserves = nodes; seed > 3 {
+				cfg.Reserves = nodes - 1
+			}
+			try(t, cfg)
+		}
+	}
+	faults := everything
+	faults.EngineAway, faults.Crash, faults.Leave = 30*time.Minute, 20*time.Minute, 0
+	for _, nodes := range []int{3, 10} {
+		cfg := config(uint64(nodes), nodes, faults)
+		cfg.Length, cfg.Reserves = time.Hour, nodes
+		try(t, cfg)
+	}
+}
+
+// What nodes use while the engine is away is what of their parts is wanted.
+func TestPartsAreUsed(t *testing.T) {
+	for _, nodes := range []int{3, 10} {
+		cfg := config(1, nodes, Faults{EngineAway: 30 * time.Minute})
+		cfg.Length, cfg.Reserves = time.Hour, nodes
+		if r := try(t, cfg); min(r.AwayEvents, r.AwayConnections) < 40 {
+			t.Errorf("used while the engine was away: %.1f %% of the events, %.1f %% of the connections", r.AwayEvents,
+				r.AwayConnections)
+		}
+	}
+	for _, nodes := range []int{3, 10} {
+		cfg := config(1, nodes, Faults{Crash: 10 * time.Minute})
+		cfg.Reserves = nodes
+		atLeast(t, try(t, cfg), 88)
+	}
+}
+
 // A failover that loses acknowledged writes is noticed by all that have seen them.
 func TestLostWritesAreNoticed(t *testing.T) {
 	cfg := config(6, 10, Faults{Unsafe: true})
