@@ -98,6 +98,7 @@ func (c *cluster) sees(r *relay, want func(api.Cluster) string) {
 func TestACluster(t *testing.T) {
 	parallel(t)
 	c := newCluster(t)
+	c.block = strings.Replace(c.block, "cluster {", "cluster {\n  on_loss = \"part\"", 1)
 	relays := []*relay{c.relay(1), c.relay(2), c.relay(3)}
 	for _, r := range relays {
 		c.does("", "check", "--config", r.config)
@@ -148,15 +149,20 @@ func TestACluster(t *testing.T) {
 		}
 		return ""
 	})
-	if out, err := mta(env, "cluster", "status"); err != nil || !strings.Contains(out, "database  answered ") {
-		t.Errorf("mta cluster status prints %s, %v", out, err)
-	}
+	eventually(t, patience, func() error {
+		out, err := mta(env, "cluster", "status")
+		if err != nil || !strings.Contains(out, "database  answered ") ||
+			!strings.Contains(out, "on loss   mail goes on, by 1/3 of each shared limit") {
+			return fmt.Errorf("mta cluster status prints %s, %w", out, err)
+		}
+		return nil
+	})
 
 	// Alarms, as the standby goes, and then the database.
 	for _, step := range []struct {
 		end   *database
 		words string
-	}{{c.standby, "no synchronous standby"}, {c.primary, "ends within "}} {
+	}{{c.standby, "no synchronous standby"}, {c.primary, "their mail goes on, by 1/3 of each"}} {
 		step.end.end()
 		eventually(t, patience, func() error {
 			if out, err := mta(env, "cluster", "status"); err == nil || !strings.Contains(out, step.words) {
@@ -165,7 +171,10 @@ func TestACluster(t *testing.T) {
 			return nil
 		})
 	}
-	if out, err := mta(env, "status"); err != nil || !strings.Contains(out, "cluster_database") {
-		t.Errorf("mta status prints %s, %v", out, err)
-	}
+	eventually(t, patience, func() error { // alarms are looked at each second
+		if out, err := mta(env, "status"); err != nil || !strings.Contains(out, "cluster_database") {
+			return fmt.Errorf("mta status prints %s, %w", out, err)
+		}
+		return nil
+	})
 }

@@ -64,6 +64,7 @@ type Config struct {
 	Path     string                   // of what the node keeps in the data directory
 	Changes  *exchange.Exchange       // exchanged while this relay takes part; may be nil
 	Version  string                   // of the program
+	Part     bool                     // after a loss of the database this node goes on by a part of each limit
 	Plans    func() map[string]string // sums of the warm-up plans that this relay uses, by their names
 	Now      func() time.Time
 	Log      *slog.Logger
@@ -341,13 +342,25 @@ func (m *Membership) join(ctx context.Context, view postgres.View) (err error) {
 		}
 	}
 	m.node.Seen(view.Now)
-	err = m.cfg.writer.Join(ctx, postgres.Member{Number: m.number, Name: m.cfg.Name, Address: m.cfg.Address,
-		Plans: m.cfg.Plans(), Version: m.cfg.Version, Incarnation: m.have.Incarnation, Process: m.have.Process,
-		Life: m.cfg.life})
+	row = &postgres.Member{Number: m.number, Name: m.cfg.Name, Address: m.cfg.Address, Plans: m.cfg.Plans(),
+		Version: m.cfg.Version, Incarnation: m.have.Incarnation, Process: m.have.Process, Life: m.cfg.life}
+	if view.Version >= postgres.Reserves { // who has read this row may rely on that this node heeds reserves
+		m.node.KnowsReserves()
+		row.OnLoss = m.onLoss()
+	}
+	err = m.cfg.writer.Join(ctx, *row)
 	if err == nil && m.resets() < view.Reset {
 		m.node.Reset(view.Reset)
 	}
 	return err
+}
+
+// onLoss is what this node does after a loss of the database.
+func (m *Membership) onLoss() string {
+	if m.cfg.Part {
+		return "part"
+	}
+	return "wait"
 }
 
 // resets is the newest reset of the database that this relay has followed.
@@ -383,7 +396,7 @@ func (m *Membership) begin(row *postgres.Member, now float64) (err error) {
 		}
 	}
 	n, err := node.New(node.Config{Node: m.number, Name: m.cfg.Name, Engine: m.cfg.writer, Term: Term,
-		Path: m.cfg.Path, Seen: now,
+		Path: m.cfg.Path, Seen: now, Part: m.cfg.Part,
 		Clock: m.cfg.clock, Boot: m.cfg.boot, Rand: rand.New(rand.NewPCG(m.cfg.life, uint64(m.number))),
 		Incarnation: m.incarnation, Members: m.members, Send: m.link.Send,
 		Mail:    func(r once.Row) (string, time.Duration, bool) { return m.settled(r.Note) },

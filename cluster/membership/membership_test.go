@@ -41,10 +41,15 @@ type database struct {
 	seen    map[uint16]time.Time
 	origin  owner.Origin
 	reset   uint64
+
+	version  int // of the schema
+	reserves map[uint16]*owner.Reserve
+	wishes   int
 }
 
 func newDatabase() *database {
-	return &database{members: make(map[uint16]postgres.Member), seen: make(map[uint16]time.Time), standby: true, origin: owner.Origin{System: 7, Timeline: 1}}
+	return &database{version: postgres.Reserves, reserves: make(map[uint16]*owner.Reserve),
+		members: make(map[uint16]postgres.Member), seen: make(map[uint16]time.Time), standby: true, origin: owner.Origin{System: 7, Timeline: 1}}
 }
 
 func (d *database) do(f func()) error {
@@ -72,8 +77,35 @@ func (d *database) Shards(_ context.Context, c owner.Call) (r owner.Result, err 
 		}
 		heads := d.heads
 		r.Heads = &heads
+		if c.Reserves && d.version < postgres.Reserves {
+			panic("a call that the schema does not have")
+		}
+		d.wish(c.Wish)
+		for _, x := range d.reserves {
+			if c.Reserves && x != nil {
+				r.Reserves = append(r.Reserves, *x)
+			}
+		}
 	})
 	return r, err
+}
+
+func (d *database) wish(w *owner.Wish) {
+	if w == nil {
+		return
+	}
+	d.wishes++
+	var others []owner.Reserve
+	for node, x := range d.reserves {
+		if node != w.Node && x != nil {
+			others = append(others, *x)
+		}
+	}
+	closed := false
+	for _, m := range d.members {
+		closed = closed || !m.Forgotten && m.OnLoss == ""
+	}
+	d.reserves[w.Node], _ = w.Apply(d.reserves[w.Node], others, closed)
 }
 
 func (d *database) Keys(context.Context, once.Call) (once.Result, error) {
@@ -98,6 +130,7 @@ func (d *database) View(context.Context) (v postgres.View, err error) {
 				v.Members = append(v.Members, m)
 			}
 		}
+		v.Version = d.version
 		v.Now, v.Reset = float64(time.Now().UnixMilli())/1000, d.reset
 		if d.standby {
 			v.Standbys.Names = []string{"standby (sync)"}
@@ -163,6 +196,7 @@ type site struct {
 	dir   string
 	plans [4]atomic.Pointer[map[string]string] // by number
 	old   [4]bool                              // by number: the program has an earlier version
+	part  bool                                 // nodes go on by their parts
 }
 
 var errAway = errors.New("connection refused")
@@ -212,7 +246,7 @@ func (s *site) open(number uint16, dir string, life uint64) (*Membership, error)
 	if s.old[number%4] {
 		version = "0.9"
 	}
-	return Open(Config{Name: filepath.Base(dir), Address: fmt.Sprintf("10.0.0.%d:2571", number), Pair: p, CA: filepath.Join(s.dir, "ca", ca.Certificate),
+	return Open(Config{Part: s.part, Name: filepath.Base(dir), Address: fmt.Sprintf("10.0.0.%d:2571", number), Pair: p, CA: filepath.Join(s.dir, "ca", ca.Certificate),
 		Path: filepath.Join(s.dir, dir, "cluster"), Version: version, Now: time.Now, Log: slog.New(slog.DiscardHandler),
 		writer: s.db, reader: s.db, boot: uint64(number), life: life, listener: silence{make(chan struct{})},
 		Plans: func() map[string]string {
@@ -661,10 +695,11 @@ func TestAlarms(t *testing.T) {
 		s.db.set(func() { s.db.away = errAway })
 		s.pass(20 * time.Second)
 		_, away, _, _ = m.Trouble()
-		expect("database", away, "for 20s: what this relay has of shared limits ends within 2m40s (connection refused)")
+		expect("database", away, "for 20s: what this relay has of shared limits ends within 2m40s, and then their "+
+			"mail waits (connection refused)")
 		s.pass(3 * time.Minute)
 		_, away, _, _ = m.Trouble()
-		expect("database", away, "of shared limits has ended")
+		expect("database", away, "of shared limits has ended, and their mail waits")
 		s.db.set(func() { s.db.away, s.db.standby = nil, true })
 		s.pass(look)
 		_, away, standby, _ = m.Trouble()
@@ -920,5 +955,88 @@ func TestWhoWasForgottenIsOusted(t *testing.T) {
 		if err := m.Ousted(); err == nil || !strings.Contains(err.Error(), "this node was forgotten") {
 			t.Errorf("ousted: %v", err)
 		}
+	})
+}
+
+// A node with on_loss = "part" has as much of each limit in reserve as the others, and goes on by that.
+func TestANodeGoesOnByItsPart(t *testing.T) {
+	within(t, func(s *site) {
+		s.part = true
+		one, two := s.starts(1, "one", 1), s.starts(2, "two", 2)
+		defer one.Close()
+		defer two.Close()
+		s.pass(20 * time.Second)
+		for _, m := range []*Membership{one, two} {
+			if st := m.Status(); st.OnLoss != "part" || st.Reserve != 2 || s.db.members[m.number].OnLoss != "part" {
+				t.Errorf("node %d has one in %d: %+v", m.number, st.Reserve, s.db.members[m.number])
+			}
+		}
+		limit := share.Limit{Name: "ten", Connections: 10}
+		one.Node().Want(limit, 10)
+		is := func(allowed int64, words string) {
+			t.Helper()
+			s.pass(time.Second)
+			_, away, _, _ := one.Trouble()
+			if n := one.Node().Allowed(limit.Name); n != allowed || words == "" && away != "" ||
+				!strings.Contains(away, words) {
+				t.Errorf("%d connections, want %d; %q, want %q", n, allowed, away, words)
+			}
+		}
+		s.db.set(func() { s.db.away = errAway })
+		s.pass(500 * time.Millisecond)
+		one.Node().Want(limit, 10)
+		is(0, "ends within 2m58s, and in 3m14s their mail goes on, by 1/2 of each")
+		s.pass(3*time.Minute + 2*time.Second)
+		is(0, "has ended, and in 11s their mail goes on, by 1/2 of each")
+		s.pass(11 * time.Second)
+		is(5, "mail under shared limits goes by 1/2 of each")
+		s.db.set(func() { s.db.away = nil })
+		s.pass(owner.Patience)
+		is(0, "")
+		s.pass(time.Minute)
+		if st := two.Status(); st.Reserve != 2 {
+			t.Errorf("afterwards node 2 has one in %d", st.Reserve)
+		}
+		two.Close()
+		s.pass(5 * time.Second)
+		if s.db.reserves[2] != nil || one.Status().Reserve != 1 {
+			t.Errorf("after a shutdown: %+v, and one in %d", s.db.reserves[2], one.Status().Reserve)
+		}
+	})
+}
+
+// Nothing is written for nodes that wait; without a schema, or beside a program, that knows reserves, none has any.
+func TestNobodyGoesOnUnlessAllKnow(t *testing.T) {
+	within(t, func(s *site) {
+		wait := s.starts(1, "wait", 1)
+		s.pass(20 * time.Second)
+		if s.db.wishes > 0 || wait.Status().OnLoss != "wait" {
+			t.Errorf("%d wishes of a node that waits", s.db.wishes)
+		}
+		wait.Close()
+	})
+	within(t, func(s *site) {
+		s.part, s.db.version = true, postgres.Reserves-1
+		m := s.starts(1, "part", 1)
+		defer m.Close()
+		expect := func(reserve int64, words string) {
+			t.Helper()
+			s.pass(2 * time.Minute)
+			part, _, _, _ := m.Trouble()
+			if st := m.Status(); st.Reserve != reserve || words == "" && part != "" || !strings.Contains(part, words) {
+				t.Errorf("one in %d, want %d: %q, want %q", st.Reserve, reserve, part, words)
+			}
+		}
+		expect(0, "run 'mta cluster init'")
+		if s.db.wishes > 0 || s.db.members[1].OnLoss != "" {
+			t.Errorf("%d wishes; the row is %+v", s.db.wishes, s.db.members[1])
+		}
+		s.db.set(func() {
+			s.db.version++
+			s.db.members[3] = postgres.Member{Number: 3, Version: "0.9"}
+		})
+		expect(0, "node 3 has mta 0.9, which does not know it")
+		s.db.forget(3)
+		expect(1, "")
 	})
 }

@@ -27,6 +27,10 @@ type Status struct {
 	Takes   bool              // this relay takes part
 	Shards  []int             // for which this node decides
 	Silent  time.Duration     // since the database's last answer to the node
+	Failing bool              // the node's last call to it has failed
+	OnLoss  string            // what happens after a loss of the database: "wait" or "part"
+	Reserve int64             // the part of each limit that goes on then is one in so many; 0: none
+	From    time.Duration     // until then, if the database does not answer meanwhile
 	Lost    error             // the writes that the database has lost
 	Waiting int               // changes of this relay, of what all nodes know, that wait for the database
 }
@@ -39,13 +43,16 @@ func (m *Membership) Status() (s Status) {
 	n, waiting := m.Node(), m.cfg.Changes.Waiting()
 	m.mu.Lock()
 	now, failed := m.cfg.clock(), m.failed
-	s = Status{Number: m.number, Members: slices.Clone(m.view.Members), Silent: now - m.since, Waiting: waiting}
+	s = Status{Number: m.number, Members: slices.Clone(m.view.Members), Silent: now - m.since, Waiting: waiting,
+		OnLoss: m.onLoss()}
 	for i := range s.Members {
 		s.Members[i].Ago += (now - m.read).Seconds()
 	}
 	m.mu.Unlock()
 	if n != nil {
 		s.Takes, s.Shards, s.Silent, s.Lost = true, n.Owned(), min(s.Silent, n.Silent()), n.Lost()
+		s.Reserve, s.From = n.Reserve()
+		s.Failing = n.Failing()
 	} else if errors.As(failed, new(lost)) {
 		s.Lost = failed
 	}
@@ -152,6 +159,43 @@ func (m *Membership) mixed(but uint16) string {
 	return strings.Join(words, ", ")
 }
 
+// afterLoss is what happens while the database does not answer.
+func (s *Status) afterLoss() string {
+	ends, waits := "what this relay had of shared limits has ended", ", and their mail waits"
+	if left := Term.Holds() - s.Silent; left > 0 {
+		ends = fmt.Sprintf("what this relay has of shared limits ends within %s", left.Round(time.Second))
+		waits = ", and then their mail waits"
+	}
+	switch {
+	case s.Reserve == 0:
+		return ends + waits
+	case s.From > 0:
+		return fmt.Sprintf("%s, and in %s their mail goes on, by 1/%d of each", ends, s.From.Round(time.Second),
+			s.Reserve)
+	}
+	return fmt.Sprintf("mail under shared limits goes by 1/%d of each", s.Reserve)
+}
+
+// noReserve is why this node would wait after a loss of the database, against its settings; "": it would not.
+func (m *Membership) noReserve() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.cfg.Part || m.cfg.clock()-m.since < apart {
+		return ""
+	}
+	const waits = "this relay has no effect of on_loss = \"part\", and would wait after a loss of the database: "
+	if m.view.Version < postgres.Reserves {
+		return waits + "run 'mta cluster init' of this version"
+	}
+	for _, row := range m.view.Members {
+		if !row.Forgotten && row.OnLoss == "" {
+			return fmt.Sprintf("%snode %d has mta %s, which does not know it: upgrade that node, or forget it", waits,
+				row.Number, row.Version)
+		}
+	}
+	return ""
+}
+
 // unknown is how many members there may be while the database has not been read, or has no row of any.
 const unknown = 10
 
@@ -189,13 +233,9 @@ func (m *Membership) Trouble() (part, database, standby, certificate string) {
 			m.number, s.Lost)
 	case !s.Takes && failed != nil:
 		database = fmt.Sprintf("this relay can't join the cluster yet: %v", failed)
-	case s.Takes && s.Silent > owner.Patience:
-		left := "what this relay had of shared limits has ended"
-		if d := Term.Holds() - s.Silent; d > 0 {
-			left = fmt.Sprintf("what this relay has of shared limits ends within %s", d.Round(time.Second))
-		}
+	case s.Takes && (s.Failing || s.Silent > owner.Patience):
 		database = fmt.Sprintf("the cluster's database has not acknowledged anything for %s: %s",
-			s.Silent.Round(time.Second), left)
+			s.Silent.Round(time.Second), s.afterLoss())
 		if failed != nil {
 			database += fmt.Sprintf(" (%v)", failed)
 		}
@@ -219,6 +259,9 @@ func (m *Membership) Trouble() (part, database, standby, certificate string) {
 	}
 	if part+database == "" {
 		part = m.plansDiffer()
+	}
+	if part+database == "" && n != nil {
+		part = m.noReserve()
 	}
 	if missing := standbys.Missing(); missing != "" && !m.cfg.Database.Replicated && len(s.Members) > 0 {
 		standby = "the cluster's database has no synchronous standby: " + missing

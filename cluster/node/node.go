@@ -51,6 +51,8 @@ type Config struct {
 	Term   term.Term
 	Seen   float64 // as of func Seen, when this process began
 	Path   string  // of the file that Create has made; nobody else uses it while the data directory is locked
+	// Part: after a loss of the database this node goes on by a fixed part of each limit, and does not wait.
+	Part bool
 	// Clock and Boot are those of func Boot.
 	Clock func() time.Duration
 	Boot  uint64
@@ -87,6 +89,7 @@ type Node struct {
 	leaving bool
 	heard   time.Duration // when the engine's last result came, 0: none has
 	seen    float64       // by func Seen
+	failing bool          // the engine's last call had no result
 
 	state state // on the disk; Run's alone
 }
@@ -109,7 +112,8 @@ func New(cfg Config) (*Node, error) {
 			"no more messages and rows of the cluster are refused")}
 	n.keys.init(once.New(cfg.Node, s.Incarnation, s.Process))
 	n.member = member.New(member.Config{Node: cfg.Node, Incarnation: s.Incarnation, Boot: cfg.Boot, Process: s.Process,
-		Term: cfg.Term, Turn: turn, Rand: cfg.Rand, Memory: s.Memory},
+		Term: cfg.Term, Turn: turn, Rand: cfg.Rand, Memory: s.Memory,
+		Reserve: cfg.Part},
 		func(err error) { n.faults = append(n.faults, err) })
 	return n, nil
 }
@@ -290,7 +294,7 @@ func (n *Node) beat(ctx context.Context) {
 	var lost error
 	n.complain(n.use(func(m *member.Member, now time.Duration) {
 		m.Result(now, r, func(msg member.Message) { out = append(out, msg) })
-		n.heard, lost = now, m.Keeper().Lost()
+		n.heard, n.failing, lost = now, false, m.Keeper().Lost()
 	}))
 	if !n.save() {
 		return
@@ -306,6 +310,9 @@ func (n *Node) beat(ctx context.Context) {
 func (n *Node) unheard(ctx context.Context, err error) {
 	if ctx.Err() == nil {
 		n.away.Failed("", "error", err)
+		n.mu.Lock()
+		n.failing = true
+		n.mu.Unlock()
 	}
 }
 
@@ -398,4 +405,26 @@ func (n *Node) Differences(long time.Duration) (all []share.Difference) {
 func (n *Node) Silent() (d time.Duration) {
 	n.use(func(_ *member.Member, now time.Duration) { d = now - n.heard })
 	return d
+}
+
+// Failing reports whether the engine's last call had no result.
+func (n *Node) Failing() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.failing
+}
+
+// KnowsReserves notes that the engine's schema has reserves.
+func (n *Node) KnowsReserves() {
+	n.use(func(m *member.Member, _ time.Duration) { m.Keeper().Knows() })
+}
+
+// Reserve is the part of each limit that this node goes on with, one in divisor, when the engine has not answered for
+// the given time more; 0: none, it waits.
+func (n *Node) Reserve() (divisor int64, in time.Duration) {
+	n.use(func(m *member.Member, now time.Duration) {
+		divisor, in = m.Keeper().Reserve()
+		in = max(0, in-now)
+	})
+	return divisor, in
 }

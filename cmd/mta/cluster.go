@@ -62,6 +62,11 @@ func (c *cli) clusterStatus(s api.Cluster) error {
 		f.add("shards", "%d of %d", s.Shards, owner.Shards)
 		f.add("database", "answered %s", ago(s.Silent))
 	}
+	if s.OnLoss == "part" && s.Part > 0 {
+		f.add("on loss", "mail goes on, by 1/%d of each shared limit", s.Part)
+	} else if s.OnLoss == "part" {
+		f.add("on loss", "mail under shared limits waits: this node has no part of them in reserve yet")
+	}
 	if s.Waiting > 0 {
 		f.add("unsent", "%s of this relay", plural(s.Waiting, "change"))
 	}
@@ -100,7 +105,8 @@ func newClusterForget(c *cli) *cobra.Command {
 		Long: `Have a node that is gone for good take no part any more, with all that its data directory
 has claimed. Its number is free for a relay with another data directory. A node that has
 answered within 20 s is not forgotten: stop it first. What it was granted of shared limits
-comes back 3 minutes after the grant.`,
+comes back 3 minutes after the grant. A node with on_loss = "part" that did not stop may be
+cut off and send: it is forgotten with --dead only.`,
 	}
 	cmd.Args = argCount(1, 1, "want one node, not %d")
 	dead := cmd.Flags().Bool("dead", false, "the machine is off: forget the node although it has just answered")

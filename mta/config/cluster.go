@@ -15,8 +15,8 @@ import (
 
 // Cluster is the relay's part in a cluster.
 //
-// The relay is a node of a [cluster](cluster.md). Without a block there is none. All settings but `secrets_key` and
-// `replicated` are required.
+// The relay is a node of a [cluster](cluster.md). Without a block there is none. All settings but `secrets_key`,
+// `replicated` and `on_loss` are required.
 type Cluster struct {
 	block
 	// The PostgreSQL database: a URL or keywords as psql takes them, with all hosts and `sslmode=verify-full`. Keep the
@@ -37,8 +37,11 @@ type Cluster struct {
 	SecretsKey string `conf:"secrets_key"`
 	// A managed service replicates the database below PostgreSQL, so that no standby shows. Without it a relay joins
 	// only if there is a synchronous standby, and its absence is the alarm `cluster_standby`.
-	Replicated bool   `conf:"replicated"`
-	Path       string // of what the node keeps in data_dir
+	Replicated bool `conf:"replicated"`
+	// What happens to mail under shared limits when the database has been away for 3 minutes. `"wait"`: it waits.
+	// `"part"`: it goes on, by the node's [fixed part of each limit](cluster.md#without-the-database).
+	OnLoss string `conf:"on_loss" default:"wait" oneof:"wait part"`
+	Path   string // of what the node keeps in data_dir
 }
 
 // On reports whether the relay is a node.

@@ -103,6 +103,7 @@ func Cluster(
 		Database: postgres.Config{Database: string(k.Database), Replicated: k.Replicated}, Name: cfg.NodeID,
 		Address: k.Address,
 		Pair:    k.Pair(), CA: k.CA, Path: k.Path, Changes: c, Version: version, Now: now, Log: log,
+		Part:  k.OnLoss == "part",
 		Plans: func() map[string]string { return policy().planSums() },
 	})
 }

@@ -13,7 +13,11 @@ type Cluster struct {
 	Takes  bool `json:"takes_part"`     // it takes part
 	Shards int  `json:"shards"`         // of 64: those for which it decides about limits
 	// seconds since the database's last answer to this node; without a meaning while it takes no part
-	Silent  float64  `json:"database_silent"`
+	Silent float64 `json:"database_silent"`
+	// what happens to mail under shared limits when the database has been away for long: "wait" or "part"
+	OnLoss string `json:"on_loss,omitempty"`
+	// the part of each limit by which it goes on then is one in so many; 0: it waits
+	Part    int64    `json:"part,omitempty"`
 	Lost    string   `json:"lost_writes,omitempty"` // the writes that the database has lost; absent: none
 	Waiting int      `json:"changes_waiting"`       // changes, of what all nodes know, that wait on this relay's disk
 	Trouble []string `json:"trouble"`               // the reasons of the cluster's alarms

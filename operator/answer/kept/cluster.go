@@ -27,7 +27,8 @@ func (c Cluster) Cluster(context.Context) (api.Cluster, error) {
 	s := c.Part.Status()
 	part, database, standby, certificate := c.Part.Trouble()
 	out := api.Cluster{On: c.Part != nil, Node: int(s.Number), Takes: s.Takes, Shards: len(s.Shards),
-		Silent: s.Silent.Seconds(), Waiting: s.Waiting, Members: make([]api.ClusterMember, len(s.Members)),
+		Silent: s.Silent.Seconds(), Waiting: s.Waiting, OnLoss: s.OnLoss, Part: s.Reserve,
+		Members: make([]api.ClusterMember, len(s.Members)),
 		Trouble: slices.DeleteFunc([]string{part, database, standby, certificate},
 			func(why string) bool { return why == "" })}
 	if moves := c.Mover.Status(); moves.On || moves.Waiting > 0 {
