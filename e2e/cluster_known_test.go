@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -137,6 +138,26 @@ tenant "acme" {
 		}
 		return nil
 	})
+
+	// Their settings are the same, but for what is each node's own, until one has a tenant more.
+	settings := func(want string) {
+		t.Helper()
+		known("settings: "+want, func() error {
+			out, _ := a.try("cluster", "status") // which fails while the third is away
+			if !regexp.MustCompile(`(?m)^ +2 .*  ` + want + "$").MatchString(out) {
+				return fmt.Errorf("mta cluster status prints %s; want %q", out, want)
+			}
+			return nil
+		})
+	}
+	settings("same")
+	text, err := os.ReadFile(b.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, b.config, string(text)+"tenant \"late\" {}\n")
+	b.mta(t, "config", "reload")
+	settings(`differ: tenant "late"`)
 
 	paused := func(r *relay, want bool) {
 		t.Helper()

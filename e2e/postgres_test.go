@@ -501,7 +501,7 @@ func TestPostgresInitAndCheck(t *testing.T) {
 			t.Errorf("node %d has joined", number)
 		}
 	}
-	me := postgres.Member{Number: 3, Incarnation: 1, Process: 5, Life: 7, Plans: map[string]string{"standard": "5e6f"}}
+	me := postgres.Member{Number: 3, Incarnation: 1, Process: 5, Life: 7, Sums: map[string]string{"defaults": "5e6f"}}
 	copied := me
 	copied.Life++
 	for _, m := range []postgres.Member{me, me, copied, {Number: 3, Incarnation: 1, Process: 4, Life: 7}} {
@@ -510,7 +510,7 @@ func TestPostgresInitAndCheck(t *testing.T) {
 		}
 	}
 	view, err := serve.View(t.Context())
-	if err != nil || view.Members[len(view.Members)-1].Plans["standard"] != "5e6f" {
+	if err != nil || view.Members[len(view.Members)-1].Sums["defaults"] != "5e6f" {
 		t.Errorf("the members are %+v, %v", view.Members, err)
 	}
 	if _, err := serve.Forget(t.Context(), 3, false); err == nil || !strings.Contains(err.Error(), " answered 0 s ago: ") {

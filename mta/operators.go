@@ -86,6 +86,11 @@ func (r *operators) clusters() kept.Cluster {
 		Queued: func() int64 { return r.queue.Stats().Queued }}
 }
 
+// sums are those of what all nodes of a cluster need.
+func (r *operators) sums() map[string]string {
+	return wiring.Sums(r.inForce(), r.templates.current.Load())
+}
+
 // clusterTrouble returns the reasons of the cluster's alarms.
 func (r *operators) clusterTrouble() (part, database, standby, certificate string) {
 	part, database, standby, certificate = r.cluster.Trouble()

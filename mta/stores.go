@@ -256,7 +256,7 @@ func (r *stores) openChanges(cfg *config.Config, undo *undoer) (err error) {
 }
 
 func (r *stores) openCluster(cfg *config.Config, undo *undoer) (err error) {
-	r.cluster, err = wiring.Cluster(cfg, r.opts.Version, r.known, r.policy.Load, r.now, r.log)
+	r.cluster, err = wiring.Cluster(cfg, r.opts.Version, r.known, r.now, r.log)
 	undo.add(func() { r.cluster.Close() })
 	if r.cluster != nil {
 		r.policy.Store(r.newPolicy(cfg))

@@ -60,12 +60,11 @@ type Config struct {
 	Name     string // the nodeid of this relay
 	Address  string // where this node listens, and where the others reach it
 	Pair     certificates.Pair
-	CA       string                   // the file of the cluster's authority
-	Path     string                   // of what the node keeps in the data directory
-	Changes  *exchange.Exchange       // exchanged while this relay takes part; may be nil
-	Version  string                   // of the program
-	Part     bool                     // after a loss of the database this node goes on by a part of each limit
-	Plans    func() map[string]string // sums of the warm-up plans that this relay uses, by their names
+	CA       string             // the file of the cluster's authority
+	Path     string             // of what the node keeps in the data directory
+	Changes  *exchange.Exchange // exchanged while this relay takes part; may be nil
+	Version  string             // of the program
+	Part     bool               // after a loss of the database this node goes on by a part of each limit
 	Now      func() time.Time
 	Log      *slog.Logger
 
@@ -106,8 +105,8 @@ type Membership struct {
 	failed  error         // why the newest attempt to read and write the row did
 	changed func(members bool)
 
-	otherPlan  string        // the difference of a warm-up plan, ""
-	otherSince time.Duration // by the clock: when there was none, last
+	sums  map[string]string        // of this relay's settings
+	apart map[uint16]time.Duration // by the clock: since when members have other settings
 }
 
 // kept is what package node keeps.
@@ -282,7 +281,7 @@ func (m *Membership) attend() {
 		m.mu.Lock()
 		was := m.count()
 		m.view, m.read = view, m.cfg.clock()
-		m.comparePlans()
+		m.compare()
 		other := m.count() != was
 		m.mu.Unlock()
 		if other {
@@ -342,7 +341,7 @@ func (m *Membership) join(ctx context.Context, view postgres.View) (err error) {
 		}
 	}
 	m.node.Seen(view.Now)
-	row = &postgres.Member{Number: m.number, Name: m.cfg.Name, Address: m.cfg.Address, Plans: m.cfg.Plans(),
+	row = &postgres.Member{Number: m.number, Name: m.cfg.Name, Address: m.cfg.Address, Sums: m.described(),
 		Version: m.cfg.Version, Incarnation: m.have.Incarnation, Process: m.have.Process, Life: m.cfg.life}
 	if view.Version >= postgres.Reserves { // who has read this row may rely on that this node heeds reserves
 		m.node.KnowsReserves()

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -192,11 +191,10 @@ func (d *database) forget(n uint16) {
 // site is a machine with certificates.
 type site struct {
 	*testing.T
-	db    *database
-	dir   string
-	plans [4]atomic.Pointer[map[string]string] // by number
-	old   [4]bool                              // by number: the program has an earlier version
-	part  bool                                 // nodes go on by their parts
+	db   *database
+	dir  string
+	old  [4]bool // by number: the program has an earlier version
+	part bool    // nodes go on by their parts
 }
 
 var errAway = errors.New("connection refused")
@@ -249,12 +247,6 @@ func (s *site) open(number uint16, dir string, life uint64) (*Membership, error)
 	return Open(Config{Part: s.part, Name: filepath.Base(dir), Address: fmt.Sprintf("10.0.0.%d:2571", number), Pair: p, CA: filepath.Join(s.dir, "ca", ca.Certificate),
 		Path: filepath.Join(s.dir, dir, "cluster"), Version: version, Now: time.Now, Log: slog.New(slog.DiscardHandler),
 		writer: s.db, reader: s.db, boot: uint64(number), life: life, listener: silence{make(chan struct{})},
-		Plans: func() map[string]string {
-			if p := s.plans[number].Load(); p != nil {
-				return *p
-			}
-			return nil
-		},
 		clock: func() time.Duration { return time.Hour + time.Since(began) },
 		dial:  func(context.Context, string) (net.Conn, error) { return nil, errAway }})
 }
@@ -613,33 +605,56 @@ func TestAReset(t *testing.T) {
 	})
 }
 
-// TestOtherPlans is an alarm at all nodes when one that runs has another warm-up plan for longer than a reload of all takes.
-func TestOtherPlans(t *testing.T) {
+// TestOtherSettings is an alarm at all nodes when one that runs has other settings for longer than a reload of all takes.
+func TestOtherSettings(t *testing.T) {
 	within(t, func(s *site) {
-		s.plans[1].Store(&map[string]string{"standard": "a", "own": "x"})
-		s.plans[2].Store(&map[string]string{"standard": "b"})
-		s.plans[3].Store(&map[string]string{"standard": "d"})
 		s.old[3] = true // its defaults may be others
 		all := []*Membership{s.starts(3, "mx3", 3), s.starts(1, "mx1", 1), s.starts(2, "mx2", 2)}
+		has := func(m *Membership, sums ...string) {
+			m.Describe(func() map[string]string {
+				by := map[string]string{"": "top"}
+				for _, text := range sums {
+					name, sum, _ := strings.Cut(text, "=")
+					by[name] = sum
+				}
+				return by
+			})
+		}
+		older, one, two := all[0], all[1], all[2]
 		alarmed := func(when string, words ...string) {
 			t.Helper()
 			for i, m := range all {
-				if what := m.plansDiffer(); (words[i] == "") != (what == "") || !strings.Contains(what, words[i]) {
+				if what := m.settingsDiffer(); (words[i] == "") != (what == "") || !strings.Contains(what, words[i]) {
 					t.Errorf("%s node %d has %q, want %q", when, m.number, what, words[i])
 				}
 			}
 		}
+		differ := func(m *Membership, of uint16, want ...string) {
+			t.Helper()
+			if names, known := m.Status().Differ[of]; !slices.Equal(names, want) || known != (want != nil) {
+				t.Errorf("node %d has node %d differ in %q, known: %v; want %q", m.number, of, names, known, want)
+			}
+		}
+		has(older, "plan=x")
+		has(one, "plan=a", "tenant=a", "order=a", "~source=~a", "pool=a")
+		s.pass(80 * time.Second)
+		alarmed("before one has described its settings", "", "", "")
+		differ(one, 2)
+		differ(one, 3)
+		has(two, "plan=b", "tenant=b", "order=b", "pool=a", "domain=b")
 		s.pass(50 * time.Second)
 		alarmed("before a minute has passed", "", "", "")
+		differ(one, 2, "domain", "order", "plan", "tenant")
+		differ(one, 1, []string{}...)
 		s.pass(30 * time.Second)
-		alarmed("then", "", `node 2 has another warm-up plan "standard"`, `node 1 has another warm-up plan "standard"`)
-		s.plans[2].Store(&map[string]string{"standard": "a"})
+		alarmed("then", "", `: node 2 (domain, order, plan, and 1 more). Give`, `: node 1 (domain, order, plan, and 1 more). Give`)
+		has(two, "plan=a", "tenant=a", "order=a", "pool=a")
 		s.pass(15 * time.Second)
 		alarmed("after a reload", "", "", "")
-		s.plans[1].Store(&map[string]string{"standard": "c"})
+		has(one, "plan=a", "tenant=a", "order=a", "pool=b")
 		s.pass(80 * time.Second)
-		alarmed("with another one", "", `node 2 has`, `node 1 has`)
-		all[2].Close()
+		alarmed("with another one", "", `node 2 (pool)`, `node 1 (pool)`)
+		two.Close()
 		all = all[:2]
 		s.pass(40 * time.Second)
 		alarmed("when that node is gone", "", "")
@@ -766,7 +781,7 @@ func TestSettingsThatDiffer(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			s.pass(apart / 2)
+			s.pass(lasting / 2)
 		}
 		m.Node().Want(ours, 2)
 		s.pass(10 * time.Second) // it decides about the limit

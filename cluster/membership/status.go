@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"example.org/mta/cluster/owner"
 	"example.org/mta/cluster/postgres"
 	"example.org/mta/cluster/share"
+	"example.org/mta/internal/settings"
 )
 
 // early is how long before its end a certificate is an alarm.
@@ -33,6 +33,8 @@ type Status struct {
 	From    time.Duration     // until then, if the database does not answer meanwhile
 	Lost    error             // the writes that the database has lost
 	Waiting int               // changes of this relay, of what all nodes know, that wait for the database
+	// what members have otherwise than this relay, by their numbers; one is missing if that is not known
+	Differ map[uint16][]string
 }
 
 // Status returns how the cluster and this relay's part in it are.
@@ -44,9 +46,13 @@ func (m *Membership) Status() (s Status) {
 	m.mu.Lock()
 	now, failed := m.cfg.clock(), m.failed
 	s = Status{Number: m.number, Members: slices.Clone(m.view.Members), Silent: now - m.since, Waiting: waiting,
-		OnLoss: m.onLoss()}
+		OnLoss: m.onLoss(), Differ: make(map[uint16][]string)}
 	for i := range s.Members {
-		s.Members[i].Ago += (now - m.read).Seconds()
+		row := &s.Members[i]
+		row.Ago += (now - m.read).Seconds()
+		if names, known := m.differs(row); known {
+			s.Differ[row.Number] = names
+		}
 	}
 	m.mu.Unlock()
 	if n != nil {
@@ -59,55 +65,91 @@ func (m *Membership) Status() (s Status) {
 	return s
 }
 
-// apart is for how long nodes may have a limit, or a plan, by several definitions: a reload of all takes so long.
-const apart = time.Minute
+// lasting is for how long nodes may have different settings, such as a limit: a reload of all takes so long.
+const lasting = time.Minute
 
 // differing is what is wrong with the settings of nodes; "": nothing.
 func differing(all []share.Difference) string {
 	if len(all) == 0 {
 		return ""
 	}
-	const most = 3
 	var words []string
-	for _, d := range all[:min(most, len(all))] {
+	for _, d := range all {
 		words = append(words, d.String())
 	}
-	if more := len(all) - most; more > 0 {
-		words = append(words, fmt.Sprintf("and %d more", more))
-	}
 	return fmt.Sprintf("the nodes have different settings, and the smallest limit counts: %s. Give all nodes the same "+
-		"blocks, and reload", strings.Join(words, "; "))
+		"blocks, and reload", some(words, "; "))
 }
 
-// comparePlans notes a node that uses another plan of a name that this one uses, and since when there is any. A node of
-// another version may have other defaults. m.mu is held.
-func (m *Membership) comparePlans() {
-	own, was := m.cfg.Plans(), m.otherPlan
-	m.otherPlan = ""
-	for _, row := range m.view.Members {
-		if row.Forgotten || row.Ago > absent.Seconds() || row.Version != m.cfg.Version {
-			continue
-		}
-		for _, name := range slices.Sorted(maps.Keys(row.Plans)) { // the same reason at each look
-			if sum, both := own[name]; both && sum != row.Plans[name] && m.otherPlan == "" {
-				m.otherPlan = fmt.Sprintf("node %d has another warm-up plan %q: what one of both finds due happens to "+
-					"an address that both send from. Give all nodes the same plan, and reload", row.Number, name)
-			}
-		}
+// some are the first of some words, for an alarm.
+func some(words []string, between string) string {
+	const most = 3
+	if more := len(words) - most; more > 0 {
+		words = append(slices.Clone(words[:most]), fmt.Sprintf("and %d more", more))
 	}
-	if was == "" {
-		m.otherSince = m.cfg.clock()
-	}
+	return strings.Join(words, between)
 }
 
-// plansDiffer is what is wrong with the warm-up plans of nodes; "": nothing, or not for long.
-func (m *Membership) plansDiffer() string {
+// Describe has the nodes compare the settings of this relay with theirs, by sums of these: see settings.Sums.
+func (m *Membership) Describe(sums func() map[string]string) {
+	if m == nil {
+		return
+	}
+	own := sums()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.cfg.clock()-m.otherSince < apart {
+	m.sums = own
+}
+
+func (m *Membership) described() map[string]string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.sums
+}
+
+// differs names the settings of a member that are not as this relay's. They are not known of a member that has another
+// version, which may have other defaults. m.mu is held.
+func (m *Membership) differs(row *postgres.Member) (names []string, known bool) {
+	if row.Forgotten || row.Version != m.cfg.Version {
+		return nil, false
+	}
+	return settings.Differing(m.sums, row.Sums)
+}
+
+// compare notes which members have other settings. m.mu is held.
+func (m *Membership) compare() {
+	was := m.apart
+	m.apart = make(map[uint16]time.Duration)
+	for i := range m.view.Members {
+		row := &m.view.Members[i]
+		if names, _ := m.differs(row); len(names) == 0 || row.Ago > absent.Seconds() {
+			continue
+		}
+		since, before := was[row.Number]
+		if !before {
+			since = m.cfg.clock()
+		}
+		m.apart[row.Number] = since
+	}
+}
+
+// settingsDiffer is what members have otherwise than this relay; "": nothing, or not for long.
+func (m *Membership) settingsDiffer() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var words []string
+	for i := range m.view.Members {
+		row := &m.view.Members[i]
+		since, apart := m.apart[row.Number]
+		if names, _ := m.differs(row); apart && len(names) > 0 && m.cfg.clock()-since >= lasting {
+			words = append(words, fmt.Sprintf("node %d (%s)", row.Number, some(names, ", ")))
+		}
+	}
+	if len(words) == 0 {
 		return ""
 	}
-	return m.otherPlan
+	return fmt.Sprintf("other nodes have other settings than this relay: %s. Give all nodes the same, and reload; "+
+		"'mta cluster status --json' names all that differ", some(words, "; "))
 }
 
 // absent is for how long a member has not written its row when it counts as away. It writes it every look.
@@ -180,7 +222,7 @@ func (s *Status) afterLoss() string {
 func (m *Membership) noReserve() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if !m.cfg.Part || m.cfg.clock()-m.since < apart {
+	if !m.cfg.Part || m.cfg.clock()-m.since < lasting {
 		return ""
 	}
 	const waits = "this relay has no effect of on_loss = \"part\", and would wait after a loss of the database: "
@@ -255,10 +297,10 @@ func (m *Membership) Trouble() (part, database, standby, certificate string) {
 		part = namesake
 	}
 	if part+database == "" && n != nil {
-		part = differing(n.Differences(apart))
+		part = differing(n.Differences(lasting))
 	}
 	if part+database == "" {
-		part = m.plansDiffer()
+		part = m.settingsDiffer()
 	}
 	if part+database == "" && n != nil {
 		part = m.noReserve()

@@ -419,7 +419,7 @@ func (e *Engine) Tidy(ctx context.Context, most int) (n int, err error) {
 type Member struct {
 	Number      uint16            `json:"number"` // from 1 to 1,023
 	Name        string            `json:"name"`   // the nodeid of the relay; "": a program that knows none has written the row
-	Plans       map[string]string `json:"plans"`  // sums of the warm-up plans that it uses, by their names
+	Sums        map[string]string `json:"plans"`  // of its settings: see settings.Sums; earlier, of warm-up plans
 	Address     string            `json:"address"`
 	Version     string            `json:"version"` // of the program
 	Incarnation uint64            `json:"incarnation"`

@@ -1,4 +1,4 @@
--- Version 4: members have the nodeids of their relays, and sums of their warm-up plans.
+-- Version 4: members have the nodeids of their relays, and in plans sums of their settings.
 SET LOCAL synchronous_commit = on;
 SET LOCAL client_min_messages = warning;
 

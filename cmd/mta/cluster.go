@@ -42,8 +42,8 @@ func newClusterStatus(c *cli) *cobra.Command {
 		Long: `Show the nodes of the cluster as the relay has read them within the last seconds, and its own
 part: whether it takes part, for how many of the 64 shards of limits it decides, how long
 the database has been silent, how many of its changes, of what all nodes know, wait for
-the database, and how far its queue has moved to the others. The exit status is 1 when
-something is wrong.`,
+the database, and how far its queue has moved to the others. SETTINGS is what a node has
+otherwise than this relay. The exit status is 1 when something is wrong.`,
 		Args: noArgs,
 	}
 	return answers(c, cmd, func(ctx context.Context, client *api.Client, _ []string) (api.Cluster, error) {
@@ -79,19 +79,33 @@ func (c *cli) clusterStatus(s api.Cluster) error {
 	for _, why := range s.Trouble {
 		f.add("problem", "%s", why)
 	}
-	t := draw.New("", ">NODE", "ADDRESS", "VERSION", ">INCARNATION", "SEEN")
+	t := draw.New("", ">NODE", "ADDRESS", "VERSION", ">INCARNATION", "SEEN", "SETTINGS")
 	for _, m := range s.Members {
 		seen := ago(m.Seen)
 		if m.Forgotten {
 			seen = "forgotten"
 		}
-		t.Add("", strconv.Itoa(m.Node), m.Address, m.Version, strconv.FormatUint(m.Incarnation, 10), seen)
+		t.Add("", strconv.Itoa(m.Node), m.Address, m.Version, strconv.FormatUint(m.Incarnation, 10), seen,
+			differing(m.Differ))
 	}
 	err := t.Write(c.out, c.screen)
 	if err == nil && len(s.Trouble) > 0 {
 		return exitError(exitFailed)
 	}
 	return err
+}
+
+// differing gives what a member's settings have otherwise than the relay's.
+func differing(names []string) string {
+	switch more := len(names) - 2; {
+	case names == nil:
+		return "-"
+	case len(names) == 0:
+		return "same"
+	case more > 0:
+		return fmt.Sprintf("differ: %s and %d more", strings.Join(names[:2], ", "), more)
+	}
+	return "differ: " + strings.Join(names, ", ")
 }
 
 // ago gives how long something was ago.

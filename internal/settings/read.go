@@ -5,11 +5,13 @@
 // ",inline"); default is its value where the file has none; oneof, min, max and check bound its value; was is
 // a former name, which is still read with a warning; example shows how a map is written; reload:"restart" marks a
 // setting or a block that a running program can't take over, reload:"whole" a block that waits as a whole while one of
-// these does; only:"defaults" a setting that blocks marked Sparse can't have.
+// these does; only:"defaults" a setting that blocks marked Sparse can't have; node what several programs with one file
+// have otherwise, see Sums.
 //
 // Schema.Read walks the HCL tree along the structs (decode.go), value.go takes each value.
 // Origins lays blocks over one another. Print and Object show what is in force, Diff what changes, and
-// Keep what a restart would bring. The package starts no goroutines and keeps no state.
+// Keep what a restart would bring, Sums what two programs have otherwise. The package starts no goroutines and keeps no
+// state.
 package settings
 
 import (

@@ -19,7 +19,7 @@ type API struct {
 	Name string `conf:",label"`
 
 	// One or more of `"ip:port"`; `":8443"` is port 8443 on all addresses of the machine.
-	Address []string `conf:"address" check:"listen"`
+	Address []string `conf:"address" check:"listen" node:"own"`
 	// TLS is how the listener speaks HTTPS, when it has a certificate.
 	TLS Certificates `conf:"tls,block"`
 	// Load balancers whose connections begin with a PROXY protocol header; the client address in the header then
@@ -40,7 +40,7 @@ type API struct {
 	// At a time. When all are in use, a new connection takes the place of one of a client (an IPv4 address or IPv6 /64)
 	// that has more and no request with a valid key under way; else of one without a request, else without a valid key,
 	// else of an idle one. If there is none, it gets a 503.
-	MaxConnections int `conf:"max_connections" default:"1000" min:"1"`
+	MaxConnections int `conf:"max_connections" default:"1000" min:"1" node:"own"`
 
 	// As in a [listener](#listener-name): fields that are removed.
 	HeadersRemove []FieldPattern `conf:"headers_remove"`

@@ -16,7 +16,7 @@ type Users struct {
 	block
 	// The users file. The relay's user must be able to read it, and to write it and its directory if the relay should
 	// upgrade hashes.
-	File string `conf:"file"`
+	File string `conf:"file" node:"own"`
 	// The password hash: `"argon2id"`, or `"scram-sha-256"` for [SCRAM](submission.md#scram). A password with
 	// another hash is rehashed at its user's next login.
 	Scheme auth.Scheme `conf:"scheme" default:"argon2id" oneof:"argon2id scram-sha-256"`
@@ -29,7 +29,7 @@ type Keys struct {
 	block
 	// The keys file. The relay's user must be able to read it, and to write it and its directory for changes through
 	// the control API.
-	File string `conf:"file"`
+	File string `conf:"file" node:"own"`
 }
 
 // Templates is where the stored templates of tenants are.
@@ -40,7 +40,7 @@ type Templates struct {
 	block
 	// A folder with a folder for each tenant, and in it, for a template NAME, one or more of `NAME.subject`,
 	// `NAME.text`, `NAME.html`.
-	Path string `conf:"path"`
+	Path string `conf:"path" node:"own"`
 }
 
 // KeysUsed is the file in which the relay keeps when each API key was used last.

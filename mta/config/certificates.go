@@ -16,17 +16,17 @@ type ACME struct {
 	block
 	// Host names; each gets a certificate. They must resolve to this machine in the DNS. STARTTLS is offered as soon as
 	// there is one.
-	Names []string `conf:"names" check:"hostname"`
+	Names []string `conf:"names" check:"hostname" node:"own"`
 	// The contact address for the authority.
 	Email string `conf:"email"`
 	// The URL of the authority.
 	Directory string `conf:"directory" default:"https://acme-v02.api.letsencrypt.org/directory"`
 	// `":80"`: the address for HTTP-01 challenges. The authority connects to port 80 of the names; another port here
 	// needs port forwarding.
-	HTTP string `conf:"http_address" check:"listen or off"`
+	HTTP string `conf:"http_address" check:"listen or off" node:"own"`
 	// `":443"`: the address for TLS-ALPN-01 challenges (RFC 8737), likewise. One of the two is required; with
 	// `http_address` only, each order begins with a failing challenge at port 443.
-	TLS  string `conf:"tls_address" check:"listen or off"`
+	TLS  string `conf:"tls_address" check:"listen or off" node:"own"`
 	Path string // the directory of the account's key, the certificates and their keys
 }
 

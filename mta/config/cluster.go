@@ -23,18 +23,18 @@ type Cluster struct {
 	// password out of the file: `database = env("MTA_CLUSTER_DATABASE")`.
 	Database Secret `conf:"database"`
 	// Where the node listens and the other nodes reach it, such as `"10.0.0.1:2571"`.
-	Address string `conf:"address" check:"listen or off"`
+	Address string `conf:"address" check:"listen or off" node:"own"`
 	// File in PEM form: the node's certificate, which has its number, from [`mta cluster ca
 	// issue`](cli.md#mta-cluster-ca). The relay rereads this file and the two below when they change.
-	Certificate string `conf:"certificate"`
+	Certificate string `conf:"certificate" node:"own"`
 	// File in PEM form: the key of the certificate.
-	Key string `conf:"key"`
+	Key string `conf:"key" node:"own"`
 	// File in PEM form: the certificate of the cluster's authority, `ca.pem`.
-	CA string `conf:"ca"`
+	CA string `conf:"ca" node:"own"`
 	// File with the key under which secrets that make tokens, such as those of unsubscribe links, and API keys are in
 	// the database: the `secrets.key` of [`mta cluster ca init`](cli.md#mta-cluster-ca), the same for all nodes. Without
 	// it a link, a return path or an API key is good at the node that made it, and refused by the others.
-	SecretsKey string `conf:"secrets_key"`
+	SecretsKey string `conf:"secrets_key" node:"own"`
 	// A managed service replicates the database below PostgreSQL, so that no standby shows. Without it a relay joins
 	// only if there is a synchronous standby, and its absence is the alarm `cluster_standby`.
 	Replicated bool `conf:"replicated"`
@@ -76,6 +76,15 @@ func (k checker) cluster(taken *claims) {
 			"address: the other nodes can't reach %s", settings.Quoted(c.Address))
 	}
 	k.claim(taken, c.Address, "cluster", &c.block)
+}
+
+// Sums are sums of the settings that all nodes of a cluster need, by their blocks: see settings.Sums. What follows from
+// a node's own settings is left out.
+func (c *Config) Sums() map[string]string {
+	return settings.Sums(c, func(setting any) bool {
+		text, ok := setting.(*string)
+		return ok && c.derived[text]
+	})
 }
 
 // KeysPath is where the node keeps the API keys of all nodes.

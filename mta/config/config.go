@@ -32,18 +32,18 @@ type Config struct {
 
 	// The relay's name: in Received and Message-ID, in greetings, and to other hosts unless a source has its own. It
 	// must resolve to this machine in the DNS. Default: the machine's name.
-	Hostname string `conf:"hostname" reload:"restart"`
+	Hostname string `conf:"hostname" reload:"restart" node:"own"`
 	// The directory of the queue. Only one relay at a time can use it.
-	DataDir string `conf:"data_dir" default:"./mta-data" reload:"restart"`
+	DataDir string `conf:"data_dir" default:"./mta-data" reload:"restart" node:"own"`
 	// The address that gets mail for `<postmaster>` without a domain, and that reports come from. Default:
 	// postmaster at `hostname`.
 	Postmaster string `conf:"postmaster"`
 	// Identifies this relay's accounting records. Default: `hostname`.
-	NodeID string `conf:"nodeid" reload:"restart"`
+	NodeID string `conf:"nodeid" reload:"restart" node:"own"`
 	// The user that the relay runs as when root starts it, with no privilege except binding to ports below 1024. Its
 	// files must belong to this user or be readable by it. Without this setting a relay started by root stays root.
 	// Default: the starting user.
-	User string `conf:"user" reload:"restart"`
+	User string `conf:"user" reload:"restart" node:"own"`
 	// Who finishes an [upgrade](upgrade.md): `manual`: an operator, with `mta upgrade finish`; `auto`: the relay, after
 	// running for a day.
 	Upgrade string `conf:"upgrade" default:"manual" oneof:"manual auto"`
@@ -51,12 +51,12 @@ type Config struct {
 	Presets bool `conf:"presets" default:"true"`
 
 	Entrances   `conf:",inline"`
-	Resolver    Resolver       `conf:"resolver,block" reload:"restart"`
-	Queue       Queue          `conf:"queue,block" reload:"restart"`
+	Resolver    Resolver       `conf:"resolver,block" reload:"restart" node:"own"`
+	Queue       Queue          `conf:"queue,block" reload:"restart" node:"own"`
 	Cluster     Cluster        `conf:"cluster,block" reload:"restart"`
 	Router      Router         `conf:"router,block"`
 	Delivery    Delivery       `conf:"delivery,block"`
-	Log         Log            `conf:"log,block"`
+	Log         Log            `conf:"log,block" node:"own"`
 	Accounting  Accounting     `conf:"accounting,block"`
 	DSN         DSN            `conf:"dsn,block"`
 	TLSReports  TLSReports     `conf:"tls_reports,block" reload:"restart"`
@@ -77,27 +77,27 @@ type Config struct {
 
 // Entrances are the blocks of those who come to the relay: clients, operators, monitoring.
 type Entrances struct {
-	Listeners []*Listener `conf:"listener,block"`
-	APIs      []*API      `conf:"api,block"`
-	Milters   []*Milter   `conf:"milter,block"`
+	Listeners []*Listener `conf:"listener,block" node:"some"`
+	APIs      []*API      `conf:"api,block" node:"some"`
+	Milters   []*Milter   `conf:"milter,block" node:"order"`
 	Users     Users       `conf:"users,block"`
 	Keys      Keys        `conf:"keys,block"`
 	Templates Templates   `conf:"templates,block"`
 	ACME      ACME        `conf:"acme,block" reload:"restart"`
 	HTTP      HTTP        `conf:"http,block"`
 	Console   Console     `conf:"console,block" reload:"whole"`
-	Control   Control     `conf:"control,block" reload:"restart"`
+	Control   Control     `conf:"control,block" reload:"restart" node:"own"`
 }
 
 // Senders are the blocks of mail by where it is from.
 type Senders struct {
-	Sources            []*Source       `conf:"source,block"`
+	Sources            []*Source       `conf:"source,block" node:"some"`
 	Plans              []*Plan         `conf:"plan,block"`
 	Pools              []*Pool         `conf:"pool,block"`
 	Tenants            []*Tenant       `conf:"tenant,block"`
 	DKIMs              []*DKIM         `conf:"dkim,block"`
 	SenderDomainBlocks []*SenderDomain `conf:"sender_domain,block"`
-	Mails              []*Mail         `conf:"mail,block"`
+	Mails              []*Mail         `conf:"mail,block" node:"order"`
 	Streams            []*Stream       `conf:"stream,block"`
 }
 
@@ -106,8 +106,8 @@ type Destinations struct {
 	Defaults   Defaults    `conf:"defaults,block"`
 	Providers  []*Provider `conf:"provider,block"`
 	Domains    []*Domain   `conf:"domain,block"`
-	Backoffs   []*Backoff  `conf:"backoff,block"`
-	Classifies []*Classify `conf:"classify,block"`
+	Backoffs   []*Backoff  `conf:"backoff,block" node:"order"`
+	Classifies []*Classify `conf:"classify,block" node:"order"`
 }
 
 // Warnings says, a sentence each with its place, what a file should say otherwise although it was read.
@@ -140,7 +140,7 @@ type Listener struct {
 	Name string `conf:",label"`
 
 	// One or more of `"ip:port"`; `":25"` is port 25 on all addresses of the machine. Default: `["127.0.0.1:2525"]`.
-	Address []string `conf:"address" check:"listen"`
+	Address []string `conf:"address" check:"listen" node:"own"`
 	// The networks whose machines may send through the relay. `0.0.0.0/0` is an error: no single line makes an open
 	// relay.
 	RelayFrom []netip.Prefix `conf:"relay_from" default:"127.0.0.0/8 ::1/128"`
@@ -148,7 +148,7 @@ type Listener struct {
 	// the header then applies everywhere.
 	ProxyFrom []netip.Prefix `conf:"proxy_from"`
 	// The name in the greeting and in the reply to EHLO. Default: `hostname`.
-	Banner string `conf:"banner" check:"hostname"`
+	Banner string `conf:"banner" check:"hostname" node:"own"`
 	// The tenant of mail that arrives here, unless [something else decides](submission.md#whose-mail-it-is); the
 	// name of a `tenant` block.
 	Tenant string `conf:"tenant"`
@@ -197,7 +197,7 @@ type Bounds struct {
 	MaxRecipients int `conf:"max_recipients" default:"1000" min:"100" max:"1000000"`
 	// At a time, in [shares](submission.md#shares): one tenant or client has three quarters at most;
 	// [strangers](submission.md#strangers) have less.
-	MaxConnections int `conf:"max_connections" default:"10000" min:"1"`
+	MaxConnections int `conf:"max_connections" default:"10000" min:"1" node:"own"`
 	// At a time, from one IPv4 address or one IPv6 /64.
 	MaxConnectionsPerClient int `conf:"max_connections_per_client" default:"1000" min:"1"`
 	// The delay before the greeting, 1m at most, for strangers; a client that sends earlier gets a 554.
@@ -226,9 +226,9 @@ type Certificates struct {
 	// Files in PEM form, each with the chain of its certificate: `"cert.pem"`, or a list for several names or
 	// algorithms. A client gets the first that matches its requested name (SNI) and algorithms, else the first of all.
 	// The relay rereads the files when they change.
-	Certificate []string `conf:"certificate"`
+	Certificate []string `conf:"certificate" node:"own"`
 	// Files in PEM form, in the order of `certificate`.
-	Key []string `conf:"key"`
+	Key []string `conf:"key" node:"own"`
 	// Use the certificates of the [`acme`](#acme) block, too.
 	ACME bool `conf:"acme"`
 	// The lowest version of TLS: `"1.3"`, `"1.2"`, or `"1.1"` and `"1.0"` for old devices, which are not safe (RFC
@@ -253,7 +253,7 @@ type HTTP struct {
 	block
 	// The address of [`/metrics`](accounting.md#metrics) and of [`/livez`, `/readyz` and
 	// `/healthz`](monitoring.md#health); `""` disables them.
-	Address string `conf:"address" default:"127.0.0.1:8025" check:"listen or off" reload:"restart"`
+	Address string `conf:"address" default:"127.0.0.1:8025" check:"listen or off" reload:"restart" node:"own"`
 	// The token that requests for `/metrics` must have (`Authorization: Bearer`).
 	MetricsToken Secret `conf:"metrics_token"`
 }
@@ -314,7 +314,7 @@ type Admission struct {
 	Mode string `conf:"mode" default:"utilisation" oneof:"utilisation pid off"`
 	// The memory of the process. Mail is refused from 80 % of it on, and nearly all at 95 %. `"0"`: the limit of its
 	// control group, or none if that has no limit.
-	MemoryLimit Size `conf:"memory_limit" min:"0"`
+	MemoryLimit Size `conf:"memory_limit" min:"0" node:"own"`
 }
 
 // Router finds out where mail goes.
@@ -323,9 +323,9 @@ type Admission struct {
 type Router struct {
 	block
 	// Deliver to IPv4 addresses.
-	IPv4 bool `conf:"ipv4" default:"true"`
+	IPv4 bool `conf:"ipv4" default:"true" node:"own"`
 	// Deliver to IPv6 addresses. Disable it on a machine without IPv6.
-	IPv6 bool `conf:"ipv6" default:"true"`
+	IPv6 bool `conf:"ipv6" default:"true" node:"own"`
 	// Accept mail exchangers at 127.0.0.0/8 and ::1. For tests only: anyone's DNS could direct mail back to this
 	// machine.
 	AllowLoopback bool `conf:"allow_loopback"`
@@ -342,7 +342,7 @@ type Delivery struct {
 	// Outgoing, at a time; a part is reserved for proven hosts ([delivery.md](delivery.md#places)). If the process
 	// limit on open files is too low for this and the `max_connections` of listeners and APIs, the highest of them are
 	// lowered to the same number, with a warning.
-	MaxConnections int `conf:"max_connections" default:"1000" min:"1" reload:"restart"`
+	MaxConnections int `conf:"max_connections" default:"1000" min:"1" reload:"restart" node:"own"`
 
 	// Messages from all sources to all sites together, evenly paced.
 	MaxMessageRate Rate `conf:"max_message_rate"`
@@ -372,16 +372,16 @@ type Accounting struct {
 	// Write the accounting log.
 	Enabled bool `conf:"enabled" default:"true" reload:"restart"`
 	// The directory of the files, for this relay only; the relay creates it. Default: log in `data_dir`.
-	Path string `conf:"path" reload:"restart"`
+	Path string `conf:"path" reload:"restart" node:"own"`
 	// A new file begins at this size,.
-	RotateSize Size `conf:"rotate_size" default:"128MiB" min:"64KiB"`
+	RotateSize Size `conf:"rotate_size" default:"128MiB" min:"64KiB" node:"own"`
 	// And at each multiple of this time, in UTC: shippers pick finished files up. At least 1m.
-	RotateEvery time.Duration `conf:"rotate_every" default:"1d" min:"1m"`
+	RotateEvery time.Duration `conf:"rotate_every" default:"1d" min:"1m" node:"own"`
 	// Files with only older records are deleted; `"0"` means never.
 	Keep time.Duration `conf:"keep" default:"14d" min:"0"`
 	// The oldest files are deleted while all together exceed this size; `"0"` means no limit. Files that a
 	// [stream](#stream-name) has yet to read stay, up to its `hold` and as long as the queue's `min_free` is free.
-	KeepSize Size `conf:"keep_size" default:"10GiB" min:"0"`
+	KeepSize Size `conf:"keep_size" default:"10GiB" min:"0" node:"own"`
 	// Finished files are compressed, to a seventh or so; or `"off"`, for programs that read no zstd.
 	Compress string `conf:"compress" default:"zstd" oneof:"zstd off"`
 	// Up to 16 names of header fields, such as `["Subject", "X-Order"]`: all records of a message have them in
@@ -416,12 +416,12 @@ type Source struct {
 	Name string `conf:",label"`
 	// An address of this machine, or of the proxy. Forward and reverse DNS should match `ehlo`. A source with an
 	// address reaches hosts of its family only. Default: the system's choice.
-	Address netip.Addr `conf:"address"`
+	Address netip.Addr `conf:"address" node:"own"`
 	// The relay's name on connections from this source. Default: `hostname`.
-	EHLO string `conf:"ehlo" check:"hostname"`
+	EHLO string `conf:"ehlo" check:"hostname" node:"own"`
 
 	// The address that receivers see, where a NAT or a SOCKS5 proxy changes it. Only checks use it. Default: `address`.
-	PublicAddress netip.Addr `conf:"public_address"`
+	PublicAddress netip.Addr `conf:"public_address" node:"own"`
 
 	// Connections are made through a [proxy](delivery.md#sources): `"socks5://host:port"` (RFC 1928), or
 	// `"haproxy://host:port"` for one that accepts a PROXY protocol header of version 2. Of a SOCKS5 proxy, `address`
@@ -453,7 +453,7 @@ type Pool struct {
 	block
 	Name string `conf:",label"`
 	// Names of sources that accept mail without a plan. A pool without any needs `dedicated` blocks.
-	Shared []string `conf:"shared"`
+	Shared []string `conf:"shared" node:"own"`
 	// The handling of mail that exceeds the plans: `"shared"`: it uses a shared source; `"hold"`: it waits. A pool
 	// without shared sources has `"hold"`.
 	Overflow string `conf:"overflow" default:"shared" oneof:"shared hold"`
@@ -466,8 +466,8 @@ type Pool struct {
 	TierPatience []time.Duration `conf:"tier_patience" min:"0s"`
 	// How the mail is shared out among the shared sources, and among the dedicated ones, such as `["a=3", "b=0"]`: from
 	// 0 to 1000, 1 for those left out. [`mta pools weight`](cli.md#mta-pools) overrules it.
-	Weights   []SourceWeight `conf:"weights"`
-	Dedicated []*Dedicated   `conf:"dedicated,block"`
+	Weights   []SourceWeight `conf:"weights" node:"own"`
+	Dedicated []*Dedicated   `conf:"dedicated,block" node:"some"`
 	OwnLimits `conf:",inline"`
 }
 

@@ -21,14 +21,14 @@ type Console struct {
 
 	// Where browsers connect, such as `"127.0.0.1:8026"`. Another address than loopback requires `tls`, or a proxy
 	// with TLS in `trusted_proxies`.
-	Address string       `conf:"address" check:"listen or off" reload:"restart"`
+	Address string       `conf:"address" check:"listen or off" reload:"restart" node:"own"`
 	TLS     Certificates `conf:"tls,block" reload:"restart"`
 	// The users file, which [`mta console user`](cli.md#mta-console) changes, with immediate effect. Required. It can
 	// be the file of [`users`](#users).
-	Users string `conf:"users"`
+	Users string `conf:"users" node:"own"`
 	// The names by which browsers call the console, without ports; on loopback also `localhost`, `127.0.0.1` and `::1`.
 	// Others are refused with 421. Default: `hostname`.
-	Hosts []string `conf:"hosts"`
+	Hosts []string `conf:"hosts" node:"own"`
 	// The networks of proxies whose `X-Forwarded-For`, `X-Forwarded-Proto` and `user_header` count.
 	TrustedProxies []netip.Prefix `conf:"trusted_proxies"`
 	// The header field in which such a proxy names the user whom it has logged in, such as `"X-Remote-User"`; the

@@ -64,7 +64,7 @@ type Plan struct {
 	Nodes int `conf:"nodes" min:"1"`
 	// The number of this relay among them, from 1 to `nodes`, different in each file. The first relays then get the
 	// remainder. 0: the part is rounded down.
-	Node int `conf:"node" min:"0"`
+	Node int `conf:"node" min:"0" node:"own"`
 	// End all caps after the last stage, as presets do. Otherwise its caps stay.
 	Finish bool `conf:"finish"`
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"time"
 
@@ -14,8 +15,10 @@ import (
 	"example.org/mta/cluster/secrets"
 	"example.org/mta/delivery"
 	"example.org/mta/delivery/outages"
+	"example.org/mta/internal/settings"
 	"example.org/mta/mta/config"
 	"example.org/mta/submission/auth"
+	"example.org/mta/submission/request"
 )
 
 // Changes opens what is exchanged in the cluster of a configuration, nil without one. What is left of an earlier one is
@@ -90,10 +93,9 @@ func Outages(c *exchange.Exchange, now func() time.Time, log *slog.Logger) *outa
 	return outages.New(outages.Config{Note: c.Of("host"), Age: c.Age, Waiting: c.Waiting, Now: now, Log: log})
 }
 
-// Cluster takes part in the cluster of a configuration, nil without one. policy is the one in force.
+// Cluster takes part in the cluster of a configuration, nil without one.
 func Cluster(
-	cfg *config.Config, version string, c *exchange.Exchange, policy func() *Policy, now func() time.Time,
-	log *slog.Logger,
+	cfg *config.Config, version string, c *exchange.Exchange, now func() time.Time, log *slog.Logger,
 ) (*membership.Membership, error) {
 	k := &cfg.Cluster
 	if !k.On() {
@@ -103,9 +105,18 @@ func Cluster(
 		Database: postgres.Config{Database: string(k.Database), Replicated: k.Replicated}, Name: cfg.NodeID,
 		Address: k.Address,
 		Pair:    k.Pair(), CA: k.CA, Path: k.Path, Changes: c, Version: version, Now: now, Log: log,
-		Part:  k.OnLoss == "part",
-		Plans: func() map[string]string { return policy().planSums() },
+		Part: k.OnLoss == "part",
 	})
+}
+
+// Sums are sums of what all nodes of a cluster need: settings, and stored templates.
+func Sums(cfg *config.Config, templates *request.Templates) map[string]string {
+	sums, stored := cfg.Sums(), make(map[string]string)
+	for tenant, sum := range templates.Sums() {
+		stored[fmt.Sprintf("templates of %q", tenant)] = sum
+	}
+	maps.Copy(sums, settings.Few("templates", stored))
+	return sums
 }
 
 // Divider has delivery's limits divided among the members, nil without a cluster.

@@ -4,10 +4,6 @@
 package wiring
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
-	"fmt"
 	"maps"
 	"reflect"
 	"slices"
@@ -156,19 +152,6 @@ func (p *Policy) Plans() map[string]*warmup.Plan {
 		}
 	}
 	return plans
-}
-
-// planSums are sums of the plans in use, by their names: other relays compare them with theirs.
-func (p *Policy) planSums() map[string]string {
-	sums := make(map[string]string)
-	for _, plan := range p.Plans() {
-		if sums[plan.Name] == "" {
-			text, _ := json.Marshal(plan) // numbers and words
-			sum := sha256.Sum256(fmt.Append(text, plan.SpreadEven, plan.Hour))
-			sums[plan.Name] = hex.EncodeToString(sum[:8])
-		}
-	}
-	return sums
 }
 
 // WarmupPools returns the names of the pools that have a source with a plan, by the warm-up's name of it.

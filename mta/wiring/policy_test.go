@@ -2,7 +2,6 @@ package wiring
 
 import (
 	"net/netip"
-	"strings"
 	"testing"
 	"time"
 
@@ -189,44 +188,5 @@ tenant "other" { pool = "theirs" }
 	}
 	if p := pol.Divided(&envelope.Message{Tenant: "acme", Pool: "warm"}, nil); p == nil || p.Name != "warm" {
 		t.Errorf("the dedicated sources of the pool that was named are those of %v", p)
-	}
-}
-
-// TestPlansAreCompared by all that decides what an address sends.
-func TestPlansAreCompared(t *testing.T) {
-	const pool = `
-source "w" { address = "192.0.2.9" }
-source "s" { address = "192.0.2.1" }
-pool "default" {
-  shared = ["s"]
-  dedicated "w" { plan = "slow" }
-}
-plan "slow" {
-  spread = "even"
-  stage {
-    hourly = 20
-    daily  = 100
-  }
-  stage {
-    hourly = 40
-    daily  = 200
-  }
-}
-`
-	sum := func(oldnew ...string) string {
-		sums := parse(t, strings.NewReplacer(oldnew...).Replace(pool)).planSums()
-		if len(sums) != 1 || len(sums["slow"]) != 16 {
-			t.Errorf("the sums are %v", sums)
-		}
-		return sums["slow"]
-	}
-	first := sum()
-	if again := sum("192.0.2.9", "192.0.2.10"); again != first {
-		t.Errorf("the plan has the sums %s and %s", first, again)
-	}
-	for _, change := range [][]string{{"200", "201"}, {"hourly = 40", "hourly = 41"}, {`"even"`, `"greedy"`}} {
-		if sum(change...) == first {
-			t.Errorf("%v does not show", change)
-		}
 	}
 }

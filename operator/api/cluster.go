@@ -35,6 +35,9 @@ type ClusterMember struct {
 	Incarnation uint64  `json:"incarnation"`         // raised when it is forgotten
 	Seen        float64 `json:"seen"`                // seconds since it wrote to the database that it is there
 	Forgotten   bool    `json:"forgotten,omitempty"` // its number is free
+	// what it has otherwise than this relay: blocks of settings, or templates of a tenant; null: not known, as of
+	// another version
+	Differ []string `json:"settings_differ"`
 }
 
 // DrainedNode is the beginning or the end of a node's drain.

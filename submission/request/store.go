@@ -2,6 +2,8 @@ package request
 
 import (
 	"container/list"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -28,6 +30,7 @@ type Templates struct {
 type tenant struct {
 	partials partials
 	stored   map[string]*Template
+	sum      string // of all sources
 }
 
 // key is all that a template is made from. A sum would cost more than the comparison.
@@ -118,7 +121,10 @@ func loadTenant(folder string) (*tenant, error) {
 		}
 	}
 	var faults []error
-	for name, m := range mails {
+	sum := sha256.New()
+	for _, name := range slices.Sorted(maps.Keys(mails)) {
+		m := mails[name]
+		fmt.Fprintf(sum, "%q %q %q %q\n", name, m.Subject, m.Text, m.HTML)
 		compiled, faulty := compile(*m, t.partials)
 		for _, f := range faulty {
 			file := filepath.Join(folder, name+"."+strings.TrimPrefix(f.Pointer, "/"))
@@ -126,6 +132,7 @@ func loadTenant(folder string) (*tenant, error) {
 		}
 		t.stored[name] = compiled
 	}
+	t.sum = hex.EncodeToString(sum.Sum(nil)[:6])
 	slices.SortFunc(faults, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return t, errors.Join(faults...)
 }
@@ -185,6 +192,15 @@ func readSource(path string) (string, error) {
 
 // Tenants lists the tenants that have templates, in the order of their names.
 func (s *Templates) Tenants() []string { return slices.Sorted(maps.Keys(s.tenants)) }
+
+// Sums are sums of the templates of each tenant.
+func (s *Templates) Sums() map[string]string {
+	sums := make(map[string]string)
+	for name, t := range s.tenants {
+		sums[name] = t.sum
+	}
+	return sums
+}
 
 // Names lists the stored templates of a tenant, in the order of their names.
 func (s *Templates) Names(tenant string) []string {

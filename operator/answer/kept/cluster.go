@@ -40,7 +40,7 @@ func (c Cluster) Cluster(context.Context) (api.Cluster, error) {
 	}
 	for i, m := range s.Members {
 		out.Members[i] = api.ClusterMember{Node: int(m.Number), Address: m.Address, Version: m.Version,
-			Incarnation: m.Incarnation, Seen: m.Ago, Forgotten: m.Forgotten}
+			Incarnation: m.Incarnation, Seen: m.Ago, Forgotten: m.Forgotten, Differ: s.Differ[m.Number]}
 	}
 	return out, nil
 }
