@@ -91,6 +91,14 @@ func (r *operators) sums() map[string]string {
 	return wiring.Sums(r.inForce(), r.templates.current.Load())
 }
 
+// userSums are those of its users files.
+func (r *operators) userSums() map[string]string {
+	if r.console == nil {
+		return wiring.UserSums(r.logins.Load(), nil)
+	}
+	return wiring.UserSums(r.logins.Load(), r.console.logins.Load())
+}
+
 // clusterTrouble returns the reasons of the cluster's alarms.
 func (r *operators) clusterTrouble() (part, database, standby, certificate string) {
 	part, database, standby, certificate = r.cluster.Trouble()

@@ -236,7 +236,7 @@ func (r *operators) apply(before, pol *wiring.Policy, p prepared) {
 	r.templates.current.Store(p.templates)
 	swap(&r.logins, p.logins)
 	r.reloadConsole(cfg, p.console)
-	r.cluster.Describe(r.sums)
+	r.cluster.Describe(r.sums, r.userSums)
 	r.forgetAPIs(cfg)
 	r.requests.Resize(requestMemory(cfg))
 	maps.DeleteFunc(r.servers, func(name string, _ submissionServer) bool {

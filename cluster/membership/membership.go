@@ -105,7 +105,9 @@ type Membership struct {
 	failed  error         // why the newest attempt to read and write the row did
 	changed func(members bool)
 
-	sums  map[string]string        // of this relay's settings
+	fixed map[string]string        // sums of this relay's settings
+	users func() map[string]string // and of its users files
+	sums  map[string]string        // both, as compared last
 	apart map[uint16]time.Duration // by the clock: since when members have other settings
 }
 
@@ -277,10 +279,11 @@ func (m *Membership) attend() {
 	ctx, cancel := context.WithTimeout(m.ctx, owner.Patience)
 	defer cancel()
 	view, err := m.cfg.reader.View(ctx)
-	if err == nil {
+	if own := m.described(); err == nil {
 		m.mu.Lock()
 		was := m.count()
 		m.view, m.read = view, m.cfg.clock()
+		m.sums = own
 		m.compare()
 		other := m.count() != was
 		m.mu.Unlock()

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -610,6 +611,9 @@ func TestOtherSettings(t *testing.T) {
 	within(t, func(s *site) {
 		s.old[3] = true // its defaults may be others
 		all := []*Membership{s.starts(3, "mx3", 3), s.starts(1, "mx1", 1), s.starts(2, "mx2", 2)}
+		older, one, two := all[0], all[1], all[2]
+		var users atomic.Value // the sum of those of one
+		users.Store("~a")
 		has := func(m *Membership, sums ...string) {
 			m.Describe(func() map[string]string {
 				by := map[string]string{"": "top"}
@@ -618,9 +622,13 @@ func TestOtherSettings(t *testing.T) {
 					by[name] = sum
 				}
 				return by
+			}, func() map[string]string {
+				if m != one {
+					return map[string]string{"users": "~a"}
+				}
+				return map[string]string{"users": users.Load().(string)}
 			})
 		}
-		older, one, two := all[0], all[1], all[2]
 		alarmed := func(when string, words ...string) {
 			t.Helper()
 			for i, m := range all {
@@ -654,6 +662,13 @@ func TestOtherSettings(t *testing.T) {
 		has(one, "plan=a", "tenant=a", "order=a", "pool=b")
 		s.pass(80 * time.Second)
 		alarmed("with another one", "", `node 2 (pool)`, `node 1 (pool)`)
+		has(one, "plan=a", "tenant=a", "order=a", "pool=a")
+		s.pass(15 * time.Second)
+		differ(one, 2, []string{}...)
+		users.Store("~b") // without a reload
+		s.pass(15 * time.Second)
+		differ(one, 2, "users")
+		differ(two, 1, "users")
 		two.Close()
 		all = all[:2]
 		s.pass(40 * time.Second)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -90,21 +91,28 @@ func some(words []string, between string) string {
 	return strings.Join(words, between)
 }
 
-// Describe has the nodes compare the settings of this relay with theirs, by sums of these: see settings.Sums.
-func (m *Membership) Describe(sums func() map[string]string) {
+// Describe has the nodes compare what this relay has in force with theirs, by sums: see settings.Sums. Those of users
+// are asked for every few seconds.
+func (m *Membership) Describe(sums, users func() map[string]string) {
 	if m == nil {
 		return
 	}
-	own := sums()
+	fixed := sums()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.sums = own
+	m.fixed, m.users = fixed, users
 }
 
 func (m *Membership) described() map[string]string {
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.sums
+	fixed, users := m.fixed, m.users
+	m.mu.Unlock()
+	if users == nil {
+		return nil
+	}
+	all := maps.Clone(fixed)
+	maps.Copy(all, users())
+	return all
 }
 
 // differs names the settings of a member that are not as this relay's. They are not known of a member that has another

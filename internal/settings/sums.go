@@ -19,10 +19,10 @@ const (
 	longest  = 100 // octets of a name that has a sum of its own
 )
 
-const (
-	ordering = "the order of blocks" // the name of its sum
-	some     = "~"                   // before the sum of a block that is marked node:"some"
-)
+const ordering = "the order of blocks" // the name of its sum
+
+// Some is before the sum of what only programs that both have it compare.
+const Some = "~"
 
 // Sums are sums of what two programs with one file should have in common, by the names of its blocks, such as
 // `provider "big"`; "" has the settings outside of blocks. There are a few hundred at most. What is marked node:"own" is
@@ -53,7 +53,7 @@ func Differing(a, b map[string]string) (names []string, known bool) {
 	names = []string{}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		one, other := a[name], b[name]
-		lacks := (one == "" || other == "") && strings.HasPrefix(one+other, some)
+		lacks := (one == "" || other == "") && strings.HasPrefix(one+other, Some)
 		if one != other && !lacks {
 			names = append(names, cmp.Or(name, "the settings outside of blocks"))
 		}
@@ -136,7 +136,7 @@ func (s *summing) block(sum, order hash.Hash, f Field, i int, path string) {
 	s.body(in, order, v, b, path+name+": ", "")
 	switch {
 	case mark == "some":
-		s.few = append(s.few, part{path + name, some + text(in)})
+		s.few = append(s.few, part{path + name, Some + text(in)})
 	case path == "":
 		s.put(f.Name, name, in)
 	}

@@ -119,6 +119,17 @@ func Sums(cfg *config.Config, templates *request.Templates) map[string]string {
 	return sums
 }
 
+// UserSums are sums of the users files in force, which change without a reload; nil for none.
+func UserSums(smtp, console *auth.Service) map[string]string {
+	sums := make(map[string]string)
+	for name, of := range map[string]*auth.Service{"users": smtp, "users of the console": console} {
+		if sum := of.Sum(); sum != "" {
+			sums[name] = settings.Some + sum
+		}
+	}
+	return sums
+}
+
 // Divider has delivery's limits divided among the members, nil without a cluster.
 func Divider(m *membership.Membership) delivery.Divider {
 	if m == nil {

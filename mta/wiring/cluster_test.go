@@ -9,6 +9,7 @@ import (
 
 	"example.org/mta/internal/settings"
 	"example.org/mta/mta/config"
+	"example.org/mta/submission/auth"
 	"example.org/mta/submission/request"
 )
 
@@ -56,5 +57,45 @@ func TestTemplatesThatDiffer(t *testing.T) {
 	other := append(slices.Clone(many), "late/a.text=x")
 	if names, _ := settings.Differing(sums(many...), sums(other...)); !slices.Equal(names, []string{"templates"}) {
 		t.Errorf("of many tenants: %q", names)
+	}
+}
+
+// TestUsersThatDiffer are known by their names and rights, not by their passwords or their order.
+func TestUsersThatDiffer(t *testing.T) {
+	service := func(lines ...string) *auth.Service {
+		path := filepath.Join(t.TempDir(), "users")
+		if err := os.WriteFile(path, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return auth.New(auth.Config{File: path})
+	}
+	hash := func(password string) string {
+		h, err := auth.NewHash(auth.SchemeSCRAM, password)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return h.String()
+	}
+	ann, bob := "ann:"+hash("one")+":tenant=acme", "bob::certificate=b.example role=viewer"
+	base := UserSums(service(ann, bob), nil)
+	for _, c := range []struct {
+		smtp, console *auth.Service
+		want          string
+	}{
+		{service(bob, "# theirs", "ann:"+hash("two")+":tenant=acme"), nil, ""},
+		{service(ann), nil, "users"},
+		{service(ann, strings.Replace(bob, "viewer", "admin", 1)), nil, "users"},
+		{service(strings.Replace(ann, "acme", "other", 1), bob), service(bob), "users"},
+		{nil, service(ann), ""},
+		{auth.New(auth.Config{File: "/no/such/file"}), nil, ""},
+	} {
+		sums := UserSums(c.smtp, c.console)
+		base[""], sums[""] = "same", "same"
+		if names, _ := settings.Differing(base, sums); strings.Join(names, ", ") != c.want {
+			t.Errorf("%q differ; want %q", names, c.want)
+		}
+	}
+	if sums := UserSums(service(ann), service(bob)); len(sums) != 2 || sums["users of the console"] == "" {
+		t.Errorf("the sums are %v", sums)
 	}
 }

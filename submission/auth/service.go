@@ -68,6 +68,7 @@ type Service struct {
 type inForce struct {
 	*UserTable
 	hashes []Hash
+	sum    string // see UserTable.Sum
 }
 
 // New makes a service. A users file that can't be read is no error: nobody can log in until it can.
@@ -124,7 +125,7 @@ func inForceOf(path string) (*inForce, error) {
 	if err != nil {
 		return nil, err
 	}
-	next := &inForce{UserTable: t}
+	next := &inForce{UserTable: t, sum: t.Sum()}
 	for _, u := range t.Users() {
 		if u.Hash.Scheme != "" {
 			next.hashes = append(next.hashes, u.Hash)
@@ -195,6 +196,17 @@ func (s *Service) Vouched(name string) *Login {
 func loginOf(u *User, mechanism string) *Login {
 	return &Login{User: u.Name, Tenant: u.Tenant, Senders: u.Senders, Role: u.Role, Mechanism: mechanism,
 		hash: u.Hash.String()}
+}
+
+// Sum is that of the users in force, "" while there are none: see UserTable.Sum.
+func (s *Service) Sum() string {
+	if s == nil {
+		return ""
+	}
+	if t := s.file.Get(checkEvery); t != nil {
+		return t.sum
+	}
+	return ""
 }
 
 // Problem returns what an operator should look at, "" when there is nothing.

@@ -3,6 +3,8 @@ package auth
 import (
 	"bufio"
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -247,6 +249,20 @@ func (u *User) String() string {
 		b += ":" + strings.Join(attributes, " ")
 	}
 	return b
+}
+
+// Sum is a sum of what the users may do, whatever their order in the file. Passwords are left out: each relay hashes
+// them otherwise.
+func (t *UserTable) Sum() string {
+	var lines []string
+	for _, u := range t.users {
+		plain := *u
+		plain.Hash = Hash{}
+		lines = append(lines, plain.String())
+	}
+	slices.Sort(lines)
+	sum := sha256.Sum256([]byte(strings.Join(lines, "\n")))
+	return hex.EncodeToString(sum[:6])
 }
 
 // Users lists all in the order of the file.
