@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -165,6 +166,22 @@ console {
 		}
 	}
 	has("log", does("log", "--id", last), "   3  2", "Reception", "<a0@all.example>")
+	has("log --count-by", does("log", "--count-by", "type"), "Reception             9")
+	follows := start(t, "log", slices.Concat([]string{"env"}, one.env, []string{binary, "log", "--follow", "--cluster", "--json",
+		"--type", "Reception", "--last", "1", "--config", one.config})...)
+	followed := func(want ...string) {
+		t.Helper()
+		eventually(t, patience, func() error {
+			text, err := os.ReadFile(follows.log)
+			for _, w := range want {
+				if strings.Count(string(text), w) != 1 && err == nil {
+					err = fmt.Errorf("%s is not there once:\n%s", w, text)
+				}
+			}
+			return err
+		})
+	}
+	followed(`"type":"Reception"`)
 
 	// Clients, who may ask any node about mail of all, also under the ids that it had before it moved.
 	key := one.newKey(t)
@@ -196,6 +213,15 @@ console {
 	if all := asks(200, `"messages":[`, 3, "GET", "/messages?limit=9", ""); strings.Count(all, `"accepted_at"`) != 9 || strings.Contains(all, `"next"`) {
 		t.Errorf("the list of all nodes: %s", all)
 	}
+	for n := 1; n <= 3; n++ {
+		asks(202, `"id"`, n, "POST", "/messages", fmt.Sprintf(`{"from":"shop@acme.example","to":"f%d@all.example","subject":"x","text":"x","campaign":"followed","send_at":%q}`,
+			n, time.Now().Add(time.Hour).UTC().Format(time.RFC3339)))
+	}
+	followed(`{"node":1,"type":"Reception"`, `{"node":2,"type":"Reception"`, `"recipient":"f1@all.example"`, `"recipient":"f2@all.example"`, `"recipient":"f3@all.example"`)
+	if !follows.stop(patience) {
+		t.Error("'mta log --follow' does not end")
+	}
+	asks(200, `"cancelled":3,`, 2, "POST", "/messages/cancel", `{"campaign":"followed"}`)
 	asks(200, `"held"`, 1, "GET", "/messages/"+last, "")
 	asks(200, `"cancelled"`, 2, "POST", "/messages/"+last+"/cancel", "")
 	asks(200, `"cancelled"`, 1, "GET", "/messages/"+last, "")

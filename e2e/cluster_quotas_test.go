@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"net/textproto"
 	"strings"
 	"sync"
@@ -68,9 +69,51 @@ func (s *submitters) client(r *relay, end time.Time, most int) error {
 	return nil
 }
 
+// requests has a client of each relay send requests with a key for a while. It returns how many are more than a rate
+// allows, and how many had an answer other than 429.
+func requests(t *testing.T, relays []*relay, key string, d time.Duration, rate, burst float64) (over float64, answered int) {
+	t.Helper()
+	var passed toll
+	end := time.Now().Add(d)
+	var all sync.WaitGroup
+	for _, r := range relays {
+		for range 3 {
+			all.Go(func() {
+				for time.Now().Before(end) {
+					q, err := http.NewRequest(http.MethodGet, "http://"+r.places.web+"/v1/suppressions?limit=1", nil)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					q.Header.Set("Authorization", "Bearer "+key)
+					a, err := http.DefaultClient.Do(q)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					a.Body.Close()
+					switch a.StatusCode {
+					case http.StatusOK:
+						passed.mu.Lock()
+						passed.began = append(passed.began, time.Now())
+						passed.mu.Unlock()
+					case http.StatusTooManyRequests:
+						time.Sleep(50 * time.Millisecond)
+					default:
+						t.Errorf("a request is answered %s", a.Status)
+						return
+					}
+				}
+			})
+		}
+	}
+	all.Wait()
+	return passed.over(rate, burst), len(passed.began)
+}
+
 // TestClusterSharesQuotas has clients of a tenant submit to three relays at once: never more than its rate, and never more
 // in the three queues than its quota, also when a relay is killed and comes back with its queue. What has left makes room
-// at every relay.
+// at every relay. Requests with one key are never more than its limit either.
 func TestClusterSharesQuotas(t *testing.T) {
 	t.Parallel() // most of it is waiting
 	const rate, most = 20, 150
@@ -79,7 +122,12 @@ tenant "acme" {
   max_submission_rate = "%d/s"
   max_queued_messages = %d
 }
-`, rate, most)) // nobody listens there: all mail waits
+keys { file = "KEYS" }
+api "web" {
+  address          = "WEB"
+  max_request_rate = "%d/s"
+}
+`, rate, most, rate)) // nobody listens there: all mail waits
 	s := &submitters{refused: make(map[string]int)}
 	queued := func() (n int) {
 		t.Helper()
@@ -108,6 +156,14 @@ tenant "acme" {
 	if text := relays[1].mta(t, "tenants", "--limits"); !strings.Contains(text, fmt.Sprintf("/%d", most)) || !strings.Contains(text, "messages") {
 		t.Errorf("mta tenants --limits:\n%s", text)
 	}
+
+	const asking = 8 * time.Second
+	over, answered := requests(t, relays, relays[0].newKey(t), asking, rate, rate+rate/2)
+	if least := rate * asking.Seconds() * 3 / 4; over > 0 || float64(answered) < least {
+		t.Errorf("%d requests with a key of %d a second were answered in %v, want %.0f; %.0f were over the rate",
+			answered, rate, asking, least, over)
+	}
+	t.Logf("%d requests with a key of %d a second were answered in %v", answered, rate, asking)
 
 	relays[0].kill()
 	relays[0].start(t)

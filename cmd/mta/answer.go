@@ -529,10 +529,11 @@ func clusterFlag(cmd *cobra.Command, help string) *bool {
 }
 
 const (
-	rowsOfAll  = "list the rows of all nodes of the cluster"
-	eachOfAll  = "ask each node of the cluster"
-	whoeverHas = "ask all nodes of the cluster, and show the answer of the one that has it"
-	actsOnAll  = "act at all nodes of the cluster"
+	rowsOfAll   = "list the rows of all nodes of the cluster"
+	eachOfAll   = "ask each node of the cluster"
+	whoeverHas  = "ask all nodes of the cluster, and show the answer of the one that has it"
+	actsOnAll   = "act at all nodes of the cluster"
+	countsOfAll = "add up the counts of all nodes of the cluster"
 )
 
 // noCluster is why commands have no --cluster, by their first word.

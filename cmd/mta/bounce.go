@@ -39,7 +39,7 @@ the files.`
 
 func newBounceTop(c *cli) *cobra.Command {
 	q := api.LogCountQuery{By: "reply", LogQuery: api.LogQuery{Types: api.BounceTypes}}
-	asJSON := false
+	var asJSON, all bool
 	cmd := &cobra.Command{
 		Use: "top", Short: "count why mail bounced", Long: bounceTopHelp, Args: noArgs,
 		Example: `  mta bounce top
@@ -52,12 +52,13 @@ func newBounceTop(c *cli) *cobra.Command {
 			if err := checkRecords(&q.LogQuery); err != nil {
 				return err
 			}
-			return c.logCounts(cmd.Context(), q, asJSON)
+			return c.logCounts(cmd.Context(), q, asJSON, all)
 		},
 	}
 	c.addParams(cmd, &q, "by", "sender", "recipient", "domain", "site", "tenant", "class", "since", "until")
 	cmd.Flags().IntVar(&q.Limit, "limit", defaultCounts, "how many values, the most frequent")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.Flags().BoolVar(&all, "cluster", false, countsOfAll)
 	oneOf(cmd, "class", bounce.Names())
 	return cmd
 }

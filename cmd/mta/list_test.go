@@ -92,6 +92,11 @@ type logLines struct {
 	damaged string
 }
 
+func (l logLines) Count(_ context.Context, q api.LogCountQuery) (api.LogCounts, error) {
+	n := int64(len(l.records))
+	return api.LogCounts{By: q.By, Records: n, Groups: []api.LogCount{{Name: "Lost", Count: n, Share: 1}}, Exact: true, Damaged: l.damaged}, nil
+}
+
 func (l logLines) Newest(_ context.Context, _ api.LogQuery, after string, limit int) (p api.LogPage, _ error) {
 	end := len(l.records)
 	if after != "" {
@@ -258,14 +263,22 @@ func TestLogOfACluster(t *testing.T) {
 			t.Errorf("log --json %s: %d %s\n%s%s", test.args, code, got, out, errs)
 		}
 	}
-	for _, args := range []string{"log --follow", "log --count-by type"} {
-		if code, out, errs := all.run(t, strings.Fields(args)...); code != exitUsage || out != "" {
-			t.Errorf("%s: %d %s%s", args, code, out, errs)
-		}
+	code, out, errs := all.run(t, "log", "--count-by", "type")
+	if code != exitDone || !strings.Contains(out, "Lost       9  100.0%") || !strings.Contains(errs, "9 records") {
+		t.Errorf("%d %s%s", code, out, errs)
 	}
 	all[2].damaged = "a file is damaged"
 	all[3] = nil
-	code, out, errs := all.run(t, "log")
+	code, out, errs = all.run(t, "log", "--count-by", "type")
+	if code != exitFailed || !strings.Contains(out, "Lost       6  100.0%") || !strings.Contains(errs, "node 3: no answer within 5s") ||
+		!strings.Contains(errs, "node 2: a file is damaged") {
+		t.Errorf("%d %s%s", code, out, errs)
+	}
+	code, out, errs = all.run(t, "bounce", "top", "--json")
+	if code != exitFailed || !strings.Contains(out, `"records": 6`) || !strings.Contains(out, `"failed": [`) {
+		t.Errorf("%d %s%s", code, out, errs)
+	}
+	code, out, errs = all.run(t, "log")
 	if code != exitFailed || strings.Count(out, "\n") != 6 || !strings.Contains(errs, "node 3: no answer within 5s") ||
 		!strings.Contains(errs, "node 2: a file is damaged") {
 		t.Errorf("%d %s%s", code, out, errs)

@@ -24,6 +24,7 @@ import (
 	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/legible"
+	"example.org/mta/internal/linelog"
 	"example.org/mta/mta/accounting"
 	"example.org/mta/mta/config"
 	"example.org/mta/operator/answer/kept"
@@ -71,12 +72,11 @@ func newLog(c *cli) *cobra.Command {
 			}
 			changed := cmd.Flags().Changed
 			if counts.By != "" {
-				if q.Last != 0 || q.Follow || newest || format != "" || all {
-					return usagef("--count-by counts all that match at this node: leave out --last, --follow, " +
-						"--newest, --format, --cluster")
+				if q.Last != 0 || q.Follow || newest || format != "" {
+					return usagef("--count-by counts all that match: leave out --last, --follow, --newest, --format")
 				}
 				counts.LogQuery = q
-				return c.logCounts(cmd.Context(), counts, asJSON)
+				return c.logCounts(cmd.Context(), counts, asJSON, all)
 			}
 			if changed("limit") {
 				return usagef("--limit bounds what --count-by shows: of records, --last does")
@@ -86,9 +86,6 @@ func newLog(c *cli) *cobra.Command {
 				q.Last = defaultLast
 			case q.Follow && !changed("since") && !changed("last") && !changed("id"):
 				q.Since = c.now()
-			}
-			if all && q.Follow {
-				return usagef("--cluster shows what is in the logs: leave out --follow")
 			}
 			if newest && q.Follow {
 				return usagef("--follow gives the oldest records first: leave out --newest")
@@ -117,7 +114,7 @@ func newLog(c *cli) *cobra.Command {
 		"print the records unchanged: a line of JSON for each, which begins with node if --cluster is given; of "+
 			"counts, one object")
 	flags.BoolVar(&all, "cluster", false,
-		"search the logs of all nodes of the cluster, whose numbers stand before the records")
+		"search, follow or count the logs of all nodes of the cluster, whose numbers stand before the records")
 	flags.StringVar((*string)(&counts.By), "count-by", "",
 		"count the records by a `property` instead: "+joined(api.LogBys))
 	flags.IntVar(&counts.Limit, "limit", defaultCounts, "with --count-by: how many values, the most frequent")
@@ -206,37 +203,68 @@ func (c *cli) log(ctx context.Context, q records, asJSON bool) error {
 }
 
 // logCounts prints how many records that fit have each value of a property.
-func (c *cli) logCounts(ctx context.Context, q api.LogCountQuery, asJSON bool) error {
+func (c *cli) logCounts(ctx context.Context, q api.LogCountQuery, asJSON, all bool) error {
 	if !slices.Contains(api.LogBys, q.By) {
 		return hinted{usagef("--count-by: %q is not a valid property", q.By), "valid properties: " + joined(api.LogBys)}
 	}
 	if q.Limit < 1 || q.Limit > api.MaxLimit {
 		return usagef("--limit: %d is not a valid number (want 1 to %d)", q.Limit, api.MaxLimit)
 	}
+	count := c.countHere
+	if all {
+		count = c.countAll
+	}
+	l, failed, lost := count(ctx, q)
+	if lost != nil && len(failed) == 0 {
+		return lost
+	}
+	var err error
+	if asJSON {
+		err = writeJSON(c.out, struct {
+			api.LogCounts
+			Failed everywhere.Failures `json:"failed,omitempty"`
+		}{l, failed})
+	} else if err = printPage(c, listing.LogCounts, l.Groups, "", "no record matches"); l.Records > 0 {
+		fmt.Fprintln(c.err, l.Line())
+	}
+	if err == nil && l.Damaged != "" {
+		err = errors.New(l.Damaged)
+	}
+	return errors.Join(err, lost)
+}
+
+// countHere counts in the log of this node.
+func (c *cli) countHere(ctx context.Context, q api.LogCountQuery) (l api.LogCounts, _ everywhere.Failures, err error) {
 	client, err := c.client()
 	if err != nil {
-		return err
+		return l, nil, err
 	}
-	l, err := api.OpLogCounts.Call(ctx, client, q)
+	l, err = api.OpLogCounts.Call(ctx, client, q)
 	if c.notRunning(err) {
 		var files kept.LogFiles
 		if files, err = c.logFiles(err); err == nil {
 			l, err = files.Count(ctx, q)
 		}
 	}
-	switch {
-	case err != nil:
-	case asJSON:
-		err = writeJSON(c.out, l)
-	default:
-		if err = printPage(c, listing.LogCounts, l.Groups, "", "no record matches"); l.Records > 0 {
-			fmt.Fprintln(c.err, l.Line())
-		}
+	return l, nil, err
+}
+
+// countAll counts in the logs of all nodes. The error has the nodes without an answer.
+func (c *cli) countAll(ctx context.Context, q api.LogCountQuery) (l api.LogCounts, failed everywhere.Failures,
+	err error) {
+	client, nodes, err := c.everyone(ctx)
+	if err != nil {
+		return l, nil, err
 	}
-	if err == nil && l.Damaged != "" {
-		err = errors.New(l.Damaged)
+	limit := q.Limit
+	q.Limit = api.MaxLimit
+	found, failed := everywhere.Ask(ctx, nodes, func(ctx context.Context, _ int) (api.LogCounts, error) {
+		return api.OpLogCounts.Call(ctx, client, q)
+	})
+	if len(found) == 0 {
+		return l, nil, unanswered(nodes, failed)
 	}
-	return err
+	return everywhere.Counts(found, limit), failed, unanswered(nodes, failed)
 }
 
 // logEach shows the records that fit, with the number of the node that has them, 0 for this one.
@@ -250,6 +278,8 @@ func (c *cli) logEach(ctx context.Context, q records, show func(node int, record
 	any := false
 	here := func(record []byte) error { any = true; return show(0, record) }
 	switch {
+	case q.all && q.Follow:
+		err = c.followAll(ctx, client, q, show)
 	case q.all:
 		err = c.searchAll(ctx, client, q, func(node int, record []byte) error {
 			any = true
@@ -331,6 +361,132 @@ func (c *cli) searchAll(ctx context.Context, client *api.Client, q records,
 		err = errors.Join(unanswered(nodes, failed), damaged.err())
 	}
 	return err
+}
+
+const (
+	followEvery = time.Second      // between two questions to a node
+	joinEvery   = 10 * time.Second // between two looks for nodes that have joined
+)
+
+// followAll gives the records of all nodes to each as they come, after those of before that fit. Records of one node
+// are in their order.
+func (c *cli) followAll(ctx context.Context, client *api.Client, q records,
+	each func(node int, record []byte) error) error {
+	nodes, err := everywhere.Nodes(ctx, client)
+	if err != nil {
+		return err
+	}
+	before := q
+	before.Follow, q.Last, q.Follow = false, 0, false
+	ask := func(ctx context.Context, after string) (api.LogPage, error) {
+		return client.FollowingRecords(ctx, q.LogQuery, after, api.MaxLimit)
+	}
+	found, failed := everywhere.Ask(ctx, nodes, func(ctx context.Context, _ int) (api.LogPage, error) {
+		return ask(ctx, "")
+	})
+	if len(found) == 0 {
+		return unanswered(nodes, failed)
+	}
+	f := follower{c: c, ask: ask, each: each, from: make(map[int]string)}
+	for _, row := range found {
+		f.from[row.Node] = row.Value.Next
+	}
+	err = c.searchAll(ctx, client, before, func(node int, record []byte) error {
+		if _, at, err := accounting.ParseEventID(linelog.EventID(record)); err == nil && at.String() >= f.from[node] {
+			return nil // it is followed
+		}
+		return each(node, record)
+	})
+	if lost := (everywhere.Failures)(nil); err != nil && !errors.As(err, &lost) {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var all sync.WaitGroup
+	defer all.Wait()
+	for begun := make(map[int]bool); ctx.Err() == nil; pause(ctx, joinEvery) {
+		for _, node := range nodes {
+			if from := f.from[node]; !begun[node] {
+				begun[node] = true
+				all.Go(func() { cancel(f.follow(api.AtNode(ctx, node), node, from)) })
+			}
+		}
+		if more, err := everywhere.Nodes(ctx, client); err == nil {
+			nodes = more
+		}
+	}
+	switch err := context.Cause(ctx); {
+	case api.Down(err):
+		fmt.Fprintln(c.err, "the relay has stopped")
+	case !errors.Is(err, context.Canceled):
+		return err
+	}
+	return nil
+}
+
+// follower follows the logs of nodes.
+type follower struct {
+	c    *cli
+	ask  func(ctx context.Context, after string) (api.LogPage, error)
+	from map[int]string // where records will come; without it they come from the first answer on
+
+	mu   sync.Mutex // while each or c.err is used
+	each func(node int, record []byte) error
+}
+
+// follow gives the records of the node of ctx to each, until ctx ends, the relay here is gone, or each fails.
+func (f *follower) follow(ctx context.Context, node int, from string) error {
+	silent := false
+	note := func(format string, args ...any) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		fmt.Fprintf(f.c.err, "mta: "+format+"\n", args...)
+	}
+	for ctx.Err() == nil {
+		page, err := f.ask(ctx, from)
+		switch {
+		case ctx.Err() != nil:
+		case api.Down(err):
+			return err
+		case err != nil && !silent:
+			note("%s; its records come when it answers", everywhere.Failure{Node: node, Err: err})
+		case err == nil && silent:
+			note("node %d answers again", node)
+		}
+		silent = err != nil
+		if err == nil {
+			from = page.Next
+			if page.Damaged != "" {
+				note("node %d: %s", node, page.Damaged)
+			}
+			if err := f.show(node, page.Records); err != nil {
+				return err
+			}
+		}
+		if err != nil || page.Complete {
+			pause(ctx, followEvery)
+		}
+	}
+	return ctx.Err()
+}
+
+// pause waits, or until ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}
+
+func (f *follower) show(node int, records []json.RawMessage) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, record := range records {
+		if err := f.each(node, record); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // damages is what nodes report of their logs. It is safe for concurrent use.

@@ -1,16 +1,18 @@
 package accounting
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"time"
 
 	"example.org/mta/internal/linelog"
 )
 
-// Page is records, newest first. It can have fewer than were asked for, even none, and a next page: then there was much
-// to look through.
+// Page is records, newest first or, of Following, oldest first. It can have fewer than were asked for, even none, and a
+// next page: then there was much to look through.
 type Page struct {
 	Records  [][]byte // a line of JSON each, without its line end
 	Next     string   // cursor of the next page; "" when this is the last
@@ -55,6 +57,64 @@ func (r *reader) page(after string, limit int) (p Page, err error) {
 		p.Next = b.Before.String()
 	}
 	p.Damage = r.damaged()
+	return p, err
+}
+
+// errPageFull ends the reading for a page that is full.
+var errPageFull = errors.New("the page is full")
+
+// Following returns a page of at most limit records that q means and that stand behind a position, oldest first; q.Last
+// and q.Follow don't count. after is Page.Next of the page before; "" is the end of the log now, behind which there is
+// none yet. Page.Next is never "".
+func (w *Writer) Following(ctx context.Context, q Query, after string, limit int) (Page, error) {
+	return w.reader(ctx, q).following(after, limit)
+}
+
+func (r *reader) following(after string, limit int) (p Page, err error) {
+	files, err := r.Dir.Files()
+	if err != nil {
+		return p, err
+	}
+	var next Position
+	if after == "" {
+		if len(files) > 0 {
+			newest := files[len(files)-1]
+			end, err := r.Dir.EndOf(newest)
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return p, err
+			}
+			next = Position{File: newest.ID(), Offset: end.End}
+		}
+		return Page{Next: next.String(), Complete: true}, nil
+	}
+	if next, err = ParsePosition(after); err != nil || next.String() != after {
+		return p, fmt.Errorf("%q %w", after, ErrCursor)
+	}
+	for _, f := range files {
+		switch {
+		case f.ID() < next.File:
+			continue
+		case f.ID() > next.File: // the one before is complete
+			next = Position{File: f.ID()}
+		}
+		next.Offset, err = r.Lines(f, next.Offset, func(line []byte, at Position) error {
+			if len(p.Records) == limit || p.Looked >= pageOctets {
+				return errPageFull
+			}
+			p.Looked += int64(len(line)) + 1
+			if r.match.fits(line, at) {
+				p.Records = append(p.Records, bytes.Clone(line))
+			}
+			return nil
+		})
+		if err != nil {
+			break
+		}
+	}
+	if p.Complete = err == nil; errors.Is(err, errPageFull) {
+		err = nil
+	}
+	p.Next, p.Damage = next.String(), r.damaged()
 	return p, err
 }
 

@@ -55,6 +55,11 @@ func TestNewest(t *testing.T) {
 			if err := Read(t.Context(), dir, q, func(line []byte) error { want = append(want, string(line)); return nil }, nil); err != nil {
 				t.Fatal(err)
 			}
+			for _, limit := range []int{7, 1000} {
+				if got := forward(t, dir, q, limit); q.Until.IsZero() && !slices.Equal(got, want) { // files are younger than their records
+					t.Errorf("%s: %+v forward in pages of %d: %d records, want %d", what, q, limit, len(got), len(want))
+				}
+			}
 			slices.Reverse(want)
 			for _, limit := range []int{7, 1000} {
 				if limit == 7 && len(want) > 2000 {
@@ -108,6 +113,73 @@ func TestNewest(t *testing.T) {
 
 // TestNewestLooksAtLittle: the newest records, and those before a time, cost the same whatever the size of the log; a
 // query that fits nothing ends.
+// forward gives all records that q means, by pages of those that follow.
+func forward(t *testing.T, dir string, q Query, limit int) (all []string) {
+	t.Helper()
+	for after, more := (Position{}).String(), true; more; {
+		p, err := newReader(t.Context(), dir, q, blocksOf).following(after, limit)
+		if err != nil || len(p.Records) > limit || p.Next <= after && len(p.Records) > 0 {
+			t.Fatalf("%+v, %v", p, err)
+		}
+		for _, record := range p.Records {
+			all = append(all, string(record))
+		}
+		after, more = p.Next, !p.Complete
+	}
+	return all
+}
+
+// TestPagesThatFollow: from the end of the log on it gives what comes, each record once, also in further files.
+func TestPagesThatFollow(t *testing.T) {
+	dir := t.TempDir()
+	w := open(t, Config{Dir: dir, NodeID: "n", Limits: Limits{RotateSize: 30_000}})
+	next := func(after string, most int) Page {
+		t.Helper()
+		if err := w.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		p, err := w.Following(t.Context(), Query{}, after, most)
+		if err != nil || p.Next == "" || p.Damage != nil {
+			t.Fatalf("%+v, %v", p, err)
+		}
+		return p
+	}
+	empty := next("", 10)
+	fill(t, w, 30)
+	before := 0
+	for after, more := empty.Next, true; more; {
+		p := next(after, 7)
+		after, more = p.Next, !p.Complete
+		before += len(p.Records)
+	}
+	end := next("", 10)
+	if len(end.Records) != 0 || !end.Complete || before == 0 {
+		t.Errorf("%d records, then %+v", before, end)
+	}
+	if p := next(end.Next, 10); len(p.Records) != 0 || p.Next != end.Next {
+		t.Errorf("nothing has come, and it gives %+v", p)
+	}
+	fill(t, w, 300)
+	var got []string
+	for after, more := end.Next, true; more; {
+		p := next(after, 50)
+		for _, record := range p.Records {
+			got = append(got, string(record))
+		}
+		after, more = p.Next, !p.Complete
+	}
+	closed(t, w)
+	all := forward(t, dir, Query{}, 1000)
+	if files, _ := logDir(dir).Files(); len(files) < 3 || !slices.Equal(got, all[before:]) {
+		t.Errorf("%d records in %d files, want %d", len(got), len(files), len(all)-before)
+	}
+	for _, after := range []string{"x", "20260301T120000-1"} {
+		if _, err := w.Following(t.Context(), Query{}, after, 1); !errors.Is(err, ErrCursor) {
+			t.Errorf("%s: %v", after, err)
+		}
+	}
+}
+
 func TestNewestLooksAtLittle(t *testing.T) {
 	dir := t.TempDir()
 	var text []byte

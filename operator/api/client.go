@@ -87,6 +87,12 @@ func (c *Client) NewestRecords(ctx context.Context, q LogQuery, after string, li
 	return OpLog.Call(ctx, c, logQuery{q, NewestFirst, after, limit})
 }
 
+// FollowingRecords gives a page of the records that fit and are behind after, oldest first. after is LogPage.Next of
+// the page before; "" is now, behind which there are none yet. limit is as of NewestRecords.
+func (c *Client) FollowingRecords(ctx context.Context, q LogQuery, after string, limit int) (LogPage, error) {
+	return OpLog.Call(ctx, c, logQuery{q, Following, after, limit})
+}
+
 // EffectiveConfig gives the configuration in force as text, without secrets.
 func (c *Client) EffectiveConfig(ctx context.Context) (string, error) {
 	var text strings.Builder

@@ -484,7 +484,7 @@ func TestNewestRecords(t *testing.T) {
 	if slices.Reverse(want); len(want) < 5 || !slices.Equal(got, want) || !strings.Contains(strings.Join(want, ""), "<") {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	for _, url := range []string{"/v1/log?order=newest&follow=true", "/v1/log?order=newest&last=3", "/v1/log?limit=3", "/v1/log?after=x", "/v1/log?order=newest&after=x", "/v1/log?order=newest&limit=1001", "/v1/log?order=next"} {
+	for _, url := range []string{"/v1/log?order=newest&follow=true", "/v1/log?order=newest&last=3", "/v1/log?limit=3", "/v1/log?after=x", "/v1/log?order=newest&after=x", "/v1/log?order=newest&limit=1001", "/v1/log?order=next", "/v1/log?order=following&follow=true", "/v1/log?order=following&last=3", "/v1/log?order=following&after=x"} {
 		w := httptest.NewRecorder()
 		c.ServeHTTP(w, httptest.NewRequest("GET", url, nil))
 		if w.Code != 400 {

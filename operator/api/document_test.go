@@ -102,7 +102,7 @@ func (d *generator) document() object {
 			}, "node": object{
 				"name": nodeHeader, "in": "header", "schema": object{"type": "integer", "minimum": 1, "maximum": 1023},
 				"description": "the number of the cluster's node that answers, in 5 s at most, or the answer is 502; absent: this relay. " +
-					"/v1/log takes it with order=newest alone",
+					"/v1/log takes it with order=newest and order=following alone",
 			}},
 		},
 	}

@@ -47,8 +47,12 @@ func (c *Change) Check() error {
 }
 
 func (s *Server) log(w http.ResponseWriter, r *http.Request, q logQuery) error {
-	if q.Order == NewestFirst {
-		p, err := s.config.Log.Newest(r.Context(), q.LogQuery, q.After, cmp.Or(q.Limit, DefaultLimit))
+	if q.isPage() {
+		page := s.config.Log.Newest
+		if q.Order == Following {
+			page = s.config.Log.Following
+		}
+		p, err := page(r.Context(), q.LogQuery, q.After, cmp.Or(q.Limit, DefaultLimit))
 		if err != nil {
 			return err
 		}

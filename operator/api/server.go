@@ -42,6 +42,9 @@ type Log interface {
 	// Newest gives a page of at most limit records that fit, newest first, in bounded work. after is LogPage.Next of
 	// the page before, "" the newest.
 	Newest(ctx context.Context, q LogQuery, after string, limit int) (LogPage, error)
+	// Following gives a page of at most limit records that fit and are behind after, oldest first. after is
+	// LogPage.Next of the page before; "" is now, behind which there are none yet.
+	Following(ctx context.Context, q LogQuery, after string, limit int) (LogPage, error)
 	// Count counts the records that fit, one request at a time, until ctx ends.
 	Count(context.Context, LogCountQuery) (LogCounts, error)
 }

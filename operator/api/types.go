@@ -219,7 +219,8 @@ type Order string
 const (
 	OldestFirst Order = "oldest"
 	NewestFirst Order = "newest"
-	NextAttempt Order = "next" // what is tried first; what waits for no time comes last
+	NextAttempt Order = "next"      // what is tried first; what waits for no time comes last
+	Following   Order = "following" // what comes behind a place
 )
 
 // Orders are all of them.
@@ -500,16 +501,18 @@ func (c LogCounts) Line() string {
 	return text
 }
 
-// logQuery is also the request for a page of the newest records.
+// logQuery is also the request for a page of the newest records, or of those that come behind a place.
 type logQuery struct {
 	LogQuery
-	Order Order  `q:"order" default:"oldest" words:"oldest,newest" help:"oldest: records as lines; newest: a page of the newest records"`
-	After string `q:"after" help:"of newest: next of the page before"`
-	Limit int    `q:"limit" min:"1" max:"1000" help:"of newest: records on a page"`
+	Order Order  `q:"order" default:"oldest" words:"oldest,newest,following" help:"oldest: records as lines; newest: a page of the newest records; following: a page of those behind after, oldest first"`
+	After string `q:"after" help:"of newest and following: next of the page before; following without it: the place where records will come"`
+	Limit int    `q:"limit" min:"1" max:"1000" help:"of newest and following: records on a page"`
 }
 
+func (q *logQuery) isPage() bool { return q.Order == NewestFirst || q.Order == Following }
+
 func (q *logQuery) paged() error {
-	if q.Order == NewestFirst {
+	if q.isPage() {
 		return nil
 	}
 	return Invalid("add order=newest, or ask at that node", "the log, oldest first, is read at the node itself alone")
@@ -520,22 +523,22 @@ func (q *logQuery) Check() error {
 	err := q.LogQuery.Check()
 	switch {
 	case err != nil:
-	case q.Order == NewestFirst && (q.Last != 0 || q.Follow):
+	case q.isPage() && (q.Last != 0 || q.Follow):
 		err = Invalid("leave out order, or use limit and after", "last and follow give the oldest first")
-	case q.Order != NewestFirst && (q.After != "" || q.Limit != 0):
+	case !q.isPage() && (q.After != "" || q.Limit != 0):
 		err = Invalid("add order=newest", "after and limit are for pages of the newest records")
 	}
 	return err
 }
 
-// LogPage is accounting records, newest first. It can have fewer than were asked for, even none, and a next page: then
-// there was much to look through.
+// LogPage is accounting records, newest first, or oldest first of those behind a place. It can have fewer than were
+// asked for, even none, and a next page: then there was much to look through.
 type LogPage struct {
-	Records []json.RawMessage `json:"records"` // newest first; docs/accounting.md has their fields
-	// after of the next page; left out when this is the last
+	Records []json.RawMessage `json:"records"` // docs/accounting.md has their fields
+	// after of the next page; left out when this is the last of the newest
 	Next     string `json:"next,omitempty"`
 	Looked   int64  `json:"looked"`            // octets of the log that were looked at
-	Complete bool   `json:"complete"`          // this is the last page
+	Complete bool   `json:"complete"`          // there are no more now
 	Damaged  string `json:"damaged,omitempty"` // which records are missing, as their files are damaged
 }
 

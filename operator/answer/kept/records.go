@@ -48,6 +48,16 @@ func (l Log) Newest(ctx context.Context, q api.LogQuery, after string, limit int
 	return logPage(l.Writer.Newest(ctx, logQuery(q), after, limit))
 }
 
+// Following implements api.Log.
+func (l Log) Following(ctx context.Context, q api.LogQuery, after string, limit int) (api.LogPage, error) {
+	soon, cancel := context.WithTimeout(ctx, flushWait)
+	defer cancel()
+	if err := l.flush(soon); err != nil {
+		return api.LogPage{}, err
+	}
+	return logPage(l.Writer.Following(ctx, logQuery(q), after, limit))
+}
+
 // Count implements api.Log.
 func (l Log) Count(ctx context.Context, q api.LogCountQuery) (api.LogCounts, error) {
 	if err := l.flush(ctx); err != nil {
