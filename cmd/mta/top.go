@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,6 +30,10 @@ change something show the effect and ask first. Press ? for the keys.
 
 The screen is refreshed every two seconds, or less often if the relay takes long: it
 spends at most 2 % of the time on it.
+
+--cluster shows the rows of all nodes of the cluster, with the sums above them. Actions
+are carried out at the node of the row; suspensions and pauses then hold at all. Traces
+are for one node.
 
 --once prints one screen as text, and --json its data; neither needs a terminal.`
 
@@ -71,6 +76,7 @@ func newTop(c *cli) *cobra.Command {
 	flags.StringVar(&config.Table, "table", top.Tables()[0],
 		"the `table` to begin with: "+strings.Join(top.Tables(), ", "))
 	flags.DurationVar(&config.Every, "every", 2*time.Second, "refresh the screen every so often (a `time` such as 5s)")
+	flags.BoolVar(&config.Cluster, "cluster", false, "show the rows of all nodes of the cluster, and act at them")
 	flags.BoolVar(&once, "once", false, "print one screen as text")
 	flags.BoolVar(&asJSON, "json", false, "print the data of one screen as JSON")
 	oneOf(cmd, "table", top.Tables())
@@ -79,8 +85,15 @@ func newTop(c *cli) *cobra.Command {
 
 func (c *cli) topJSON(ctx context.Context, config top.Config) error {
 	d, err := top.Ask(ctx, config)
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
+	case config.Cluster:
+		all := withFailures(map[string]any{"time": d.Time, "nodes": d.Nodes}, d.Failed)
+		if err := writeJSON(c.out, all); err != nil || len(d.Failed) == 0 {
+			return err
+		}
+		return d.Failed
 	}
 	return writeJSON(c.out, d)
 }
@@ -97,11 +110,8 @@ func (c *cli) topOnce(ctx context.Context, config top.Config) error {
 		return of
 	}
 	text, err := top.Once(ctx, config, size(c.screen.Width, "COLUMNS", 80), size(c.screen.Height, "LINES", 24))
-	if err != nil {
-		return err
-	}
-	_, err = io.WriteString(c.out, text)
-	return err
+	_, wrote := io.WriteString(c.out, text)
+	return cmp.Or(err, wrote)
 }
 
 // runTop takes the terminal until the operator quits. A signal gives it back in order, too.

@@ -93,7 +93,19 @@ func (v verb) refused(t Table, r *row) string {
 }
 
 // subject is what an action is on, in words.
-func (a *action) subject() string { return kinds[a.table].subject + " " + a.row.cells[0].Text }
+func (a *action) subject() string {
+	text := kinds[a.table].subject + " " + a.row.cells[0].Text
+	switch {
+	case a.row.node == 0:
+		return text
+	case a.table == connections || a.table == warmups:
+		return fmt.Sprintf("%s at node %d", text, a.row.node)
+	}
+	return text + " at all nodes" // they share suspensions and rules
+}
+
+// at has the node of the row answer.
+func (a *action) at(ctx context.Context) context.Context { return api.AtNode(ctx, a.row.node) }
 
 // does is the verb for the subject: only mail to sites is suspended, all else is paused.
 func (a *action) does() string {

@@ -202,6 +202,9 @@ func (m *Model) queue() (lines []line) {
 // troubles are the first alarms and rules, a line each.
 func (m *Model) troubles() (lines []line) {
 	s := &m.data.Status
+	for _, silent := range m.data.Failed {
+		lines = append(lines, line{{silent.Error(), bad}})
+	}
 	if s.State != "running" && s.Reason != "" {
 		lines = append(lines, line{{strings.ToUpper(s.State) + ": " + s.Reason, bad}})
 	}
@@ -309,21 +312,28 @@ func (m *Model) drawTable(c *canvas, y, height int) {
 	}
 	at, first := st.at(rows), min(st.first, len(rows)-1)
 	shown := rows[first:min(len(rows), first+height)]
-	widths := k.widths(shown, st, c.width)
-	c.row(y, widths, "  ", strong, func(i int) string { return k.columns[i].title }, k)
-	k.markOrder(c, y, widths, st)
+	titles, begin := "  ", 2
+	if m.data.Nodes != nil {
+		titles += fmt.Sprintf(nodeColumn, "NODE")
+		begin = len(titles)
+	}
+	widths := k.widths(shown, st, c.width-begin)
+	c.row(y, widths, titles, strong, func(i int) string { return k.columns[i].title }, k)
+	k.markOrder(c, begin, y, widths, st)
 	for i, r := range shown {
 		mark, style := "  ", r.style
 		if first+i == at && !m.bare {
 			mark, style = "> ", chosen
+		}
+		if r.node != 0 {
+			mark += fmt.Sprintf(nodeColumn, fmt.Sprint(r.node))
 		}
 		c.row(y+1+i, widths, mark, style, func(i int) string { return r.cells[i].Text }, k)
 	}
 }
 
 // markOrder puts a mark behind the title of the column that is sorted by.
-func (k *kind) markOrder(c *canvas, y int, widths []int, st *tableState) {
-	x := 2
+func (k *kind) markOrder(c *canvas, x, y int, widths []int, st *tableState) {
 	for i, w := range widths[:st.sort] {
 		if w > 0 {
 			x += widths[i] + columnGap
@@ -341,6 +351,9 @@ func (k *kind) markOrder(c *canvas, y int, widths []int, st *tableState) {
 	c.put(x, y, 1, mark, strong)
 }
 
+// nodeColumn stands before the columns of a cluster's tables.
+const nodeColumn = "%4s  "
+
 const (
 	columnGap = 2
 	leastName = 14 // of the first column
@@ -349,7 +362,7 @@ const (
 // widths are those of the columns; 0 for those that do not fit.
 func (k *kind) widths(rows []row, st *tableState, width int) []int {
 	widths := make([]int, len(k.columns))
-	whole := 2 // the mark
+	whole := 0
 	for i := range k.columns {
 		widths[i] = columns(k.columns[i].title)
 		for j := range rows {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"example.org/mta/operator/api"
+	"example.org/mta/operator/everywhere"
 )
 
 // Model is all that the screen shows, and what the keys mean now. update changes it, draw shows it.
@@ -34,7 +35,7 @@ type Model struct {
 
 // tableState is what an operator has chosen for a table.
 type tableState struct {
-	cursor string // key of the chosen row
+	cursor string // id of the chosen row
 	line   int    // where that was, for when it is gone
 	first  int    // row at the top
 	sort   int    // column
@@ -73,7 +74,7 @@ func (m *Model) rows() []row {
 		return nil
 	}
 	st := &m.states[m.table]
-	rows := kinds[m.table].rows(m.data)
+	rows := kinds[m.table].all(m.data)
 	if st.filter != "" {
 		want := strings.ToLower(st.filter)
 		rows = slices.DeleteFunc(rows, func(r row) bool { return !r.has(want) })
@@ -83,14 +84,14 @@ func (m *Model) rows() []row {
 		if !st.up {
 			n = -n
 		}
-		return cmp.Or(n, strings.Compare(a.key, b.key))
+		return cmp.Or(n, strings.Compare(a.key, b.key), a.node-b.node)
 	})
 	return rows
 }
 
 // at is the line of the cursor. When its row is gone it stays on its line.
 func (st *tableState) at(rows []row) int {
-	if i := slices.IndexFunc(rows, func(r row) bool { return r.key == st.cursor }); i >= 0 && st.cursor != "" {
+	if i := slices.IndexFunc(rows, func(r row) bool { return r.id() == st.cursor }); i >= 0 && st.cursor != "" {
 		return i
 	}
 	return max(0, min(st.line, len(rows)-1))
@@ -120,8 +121,13 @@ type Data struct {
 	Connections []api.Connection `json:"connections,omitempty"`
 	More        bool             `json:"more,omitempty"` // there are more than the table lists
 
+	// of a cluster: the nodes' answers, of which the rest has the sums, and the nodes without one
+	Nodes  []everywhere.Row[Data] `json:"nodes,omitempty"`
+	Failed everywhere.Failures    `json:"failed,omitempty"`
+
 	table   Table
-	ratesAt time.Time // when Rates was asked for
+	ratesAt time.Time     // when Rates was asked for
+	took    time.Duration // of a cluster: the longest that a node took
 }
 
 // latest gives the figures of a subject; nil when none are kept.
@@ -135,4 +141,4 @@ func (d *Data) latest(name string) map[string]api.Figure {
 }
 
 // rows is how many rows the table has without a filter.
-func (d *Data) rows() int { return len(kinds[d.table].rows(d)) }
+func (d *Data) rows() int { return len(kinds[d.table].all(d)) }

@@ -135,6 +135,9 @@ func siteQuery(ctx context.Context, relay *api.Client, site string) (api.Explain
 // facts are all that the table knows of a row.
 func (e *explain) facts() string {
 	var b strings.Builder
+	if e.row.node != 0 {
+		fmt.Fprintf(&b, "%-16s  %d\n", "node", e.row.node)
+	}
 	for i, c := range kinds[e.table].columns {
 		fmt.Fprintf(&b, "%-16s  %s\n", strings.ToLower(c.title), clean(e.row.cells[i].Text))
 	}

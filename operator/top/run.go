@@ -21,6 +21,7 @@ type Config struct {
 	Now     func() time.Time
 	Every   time.Duration // between refreshes; a relay that answers slowly is asked less often
 	Table   string        // the one that is shown first, by its name; "" for sites
+	Cluster bool          // all nodes of the relay's cluster
 	Caller  string        // who is at the terminal, for pauses where the system does not know
 }
 
@@ -29,10 +30,18 @@ func (c *Config) table() Table { return Table(max(0, slices.Index(Tables(), c.Ta
 // Ask returns the data of one screen, for programs.
 func Ask(ctx context.Context, c Config) (*Data, error) {
 	f := fetch{table: c.table(), rates: true}
+	return c.ask(ctx, &f)
+}
+
+// ask asks for a screen.
+func (c *Config) ask(ctx context.Context, f *fetch) (*Data, error) {
+	if c.Cluster {
+		return f.askAll(ctx, c.Relay, c.Now())
+	}
 	return f.ask(ctx, c.Relay, c.Now())
 }
 
-// Once returns one screen as text.
+// Once returns one screen as text, also beside the error of nodes that have not answered.
 func Once(ctx context.Context, c Config, width, height int) (string, error) {
 	d, err := Ask(ctx, c)
 	if err != nil {
@@ -42,7 +51,10 @@ func Once(ctx context.Context, c Config, width, height int) (string, error) {
 	m.bare = true
 	m.update(resized{width, height})
 	m.update(answered{data: d})
-	return m.draw().text(), nil
+	if len(d.Failed) > 0 {
+		err = d.Failed
+	}
+	return m.draw().text(), err
 }
 
 // Run shows the screen until the operator quits, ctx ends, or the terminal is gone. The screen has been begun by Init;
@@ -149,18 +161,22 @@ func (s *session) update(ctx context.Context, event any) {
 		case fetch:
 			s.request(ctx, func(ctx context.Context) any {
 				begun := s.Now()
-				d, err := t.ask(ctx, s.Relay, begun)
-				return answered{d, err, s.Now().Sub(begun)}
+				d, err := s.ask(ctx, &t)
+				took := s.Now().Sub(begun)
+				if err == nil && s.Cluster { // a silent node has no work
+					took = d.took
+				}
+				return answered{d, err, took}
 			})
 		case explain:
 			s.request(ctx, func(ctx context.Context) any {
-				text, err := t.print(ctx, s.Relay, s.Printer)
+				text, err := t.print(api.AtNode(ctx, t.row.node), s.Relay, s.Printer)
 				return said{t.id, strings.Split(strings.TrimRight(textOr(text, err), "\n"), "\n"), true}
 			})
 		case dryRun:
-			s.request(ctx, func(ctx context.Context) any { return t.action.count(ctx, s.Relay) })
+			s.request(ctx, func(ctx context.Context) any { return t.action.count(t.action.at(ctx), s.Relay) })
 		case carry:
-			s.request(ctx, func(ctx context.Context) any { return t.action.do(ctx, s.Relay, s.Caller) })
+			s.request(ctx, func(ctx context.Context) any { return t.action.do(t.action.at(ctx), s.Relay, s.Caller) })
 		}
 	}
 }
@@ -189,7 +205,7 @@ func (s *session) watch(ctx context.Context, w watch) {
 	ctx, s.unwatch = context.WithCancel(ctx)
 	s.group.Go(func() {
 		out := lineWriter(func(lines []string) error { return s.send(ctx, said{id: w.id, lines: lines}) })
-		err := s.Printer.Trace(ctx, w.query, out, w.width)
+		err := s.Printer.Trace(api.AtNode(ctx, w.node), w.query, out, w.width)
 		if ctx.Err() == nil {
 			// else the screen has ended
 			_ = s.send(ctx, said{w.id, []string{textOr("the relay has stopped", err)}, true})

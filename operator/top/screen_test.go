@@ -68,12 +68,16 @@ type relay struct {
 	mu    sync.Mutex
 	gone  error
 	asked map[string]int
-	slow  time.Duration // that an answer takes
+	slow  time.Duration  // that an answer takes
+	nodes map[string]int // requests by the node that they name; nil: there is no cluster
 }
 
 // ServeHTTP answers as the sample does, with a memory that doesn't depend on the test's process.
 func (r *relay) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	name := path.Base(q.URL.Path)
+	if r.nodes != nil && r.node(w, q) {
+		return
+	}
 	r.mu.Lock()
 	gone, slow := r.gone, r.slow
 	r.asked[name]++
@@ -95,6 +99,30 @@ func (r *relay) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	default:
 		r.sample.ControlHandler().ServeHTTP(w, q)
 	}
+}
+
+// node answers for a cluster of three nodes, of which the third is silent, and reports whether it has.
+func (r *relay) node(w http.ResponseWriter, q *http.Request) bool {
+	const header = "Mta-Node"
+	named := q.Header.Get(header)
+	q.Header.Del(header)
+	r.mu.Lock()
+	r.nodes[named+" "+path.Base(q.URL.Path)]++
+	r.mu.Unlock()
+	switch {
+	case path.Base(q.URL.Path) == "cluster":
+		_ = json.NewEncoder(w).Encode(api.Cluster{On: true, Node: 1, Members: []api.ClusterMember{{Node: 1}, {Node: 2}, {Node: 3}}})
+	case named == "3":
+		select {
+		case <-time.After(5 * time.Second):
+		case <-q.Context().Done():
+		}
+		w.WriteHeader(http.StatusBadGateway)
+		_ = json.NewEncoder(w).Encode(api.Error{Message: "node 3: no answer within 5s"})
+	default:
+		return false
+	}
+	return true
 }
 
 // change answers as h does, after f.
@@ -129,10 +157,14 @@ type sample struct {
 	more   string // configuration
 	change func(*relaytest.Sample)
 	after  func(*relay) // changes it when it runs
+	nodes  bool         // it is in a cluster
 }
 
 func (s sample) relay(t *testing.T) *relay {
 	r := &relay{sample: relaytest.NewSample(t, s.more, s.change), asked: make(map[string]int)}
+	if s.nodes {
+		r.nodes = make(map[string]int)
+	}
 	r.Client = api.NewLocalClient(r)
 	t.Cleanup(r.Client.Close)
 	if s.after != nil {
@@ -185,7 +217,7 @@ func watchedWith(t *testing.T, size vt.MockOptSize, table string, of sample, f f
 		ctx, cancel := context.WithCancel(t.Context())
 		x := &terminal{t, mock, wrote, r, make(chan error, 1)}
 		go func() {
-			x.ended <- Run(ctx, Config{Relay: r.Client, Printer: pages{r}, Now: time.Now, Every: 2 * time.Second, Table: table, Caller: "root"}, screen)
+			x.ended <- Run(ctx, Config{Relay: r.Client, Printer: pages{r}, Now: time.Now, Every: 2 * time.Second, Table: table, Caller: "root", Cluster: of.nodes}, screen)
 		}()
 		defer screen.Fini()
 		defer func() { cancel(); <-x.ended }()

@@ -44,6 +44,7 @@ type column struct {
 
 // row is a line of a table.
 type row struct {
+	node  int    // of the cluster, whose row it is; 0: this relay
 	key   string // what the relay knows it by
 	cells []listing.Cell
 	note  string // why it is as it is

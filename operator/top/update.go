@@ -8,6 +8,7 @@ import (
 
 	"example.org/mta/internal/legible"
 	"example.org/mta/operator/api"
+	"example.org/mta/operator/everywhere"
 )
 
 // What comes to update: a Key, and these.
@@ -45,7 +46,8 @@ type (
 		table  Table
 		of     string // the provider or source, see tableState
 		filter string
-		rates  bool // the history of the relay, too
+		rates  bool                // the history of the relay, too
+		silent everywhere.Failures // of a cluster: nodes that had not answered before
 	}
 	// explain wants the text of a page about a row.
 	explain struct {
@@ -57,6 +59,7 @@ type (
 	// watch wants the lines of a live page.
 	watch struct {
 		id    int
+		node  int
 		query api.TraceQuery
 		width int
 	}
@@ -161,8 +164,12 @@ func (m *Model) refresh() []any {
 	}
 	m.fetching = true
 	st := &m.states[m.table]
-	return []any{fetch{table: m.table, of: st.of, filter: st.filter, rates: m.data == nil || m.data.Rates == nil ||
-		!m.now.Before(m.data.ratesAt.Add(ratesEvery))}}
+	var silent everywhere.Failures
+	if m.data != nil {
+		silent = m.data.Failed
+	}
+	return []any{fetch{table: m.table, of: st.of, filter: st.filter, silent: silent,
+		rates: m.data == nil || m.data.Rates == nil || !m.now.Before(m.data.ratesAt.Add(ratesEvery))}}
 }
 
 // answered takes what the relay has answered. An answer that cost it much has the next one wait longer.
@@ -375,7 +382,7 @@ func (m *Model) move(k Key) []any {
 	}
 	i := scrolled(st.at(rows), k, m.layout().rows, len(rows)-1)
 	st.line = max(0, min(i, len(rows)-1))
-	st.cursor = rows[st.line].key
+	st.cursor = rows[st.line].id()
 	return nil
 }
 
@@ -449,7 +456,7 @@ func (m *Model) trace(Key) []any {
 			q, what = api.TraceQuery{Clients: true, Client: peer}, "sessions of client "+peer.Addr().String()
 		}
 	}
-	return []any{watch{m.open(what, true), q, m.width}}
+	return []any{watch{m.open(what, true), r.node, q, m.width}}
 }
 
 // alarms shows in full what does not fit on the screen.
@@ -459,6 +466,9 @@ func (m *Model) alarms(Key) []any {
 	}
 	s := &m.data.Status
 	var lines []string
+	for _, silent := range m.data.Failed {
+		lines = append(lines, silent.Error())
+	}
 	if s.Reason != "" {
 		lines = append(lines, s.State+": "+s.Reason)
 	}
