@@ -40,7 +40,7 @@ type Cluster struct {
 	Replicated bool `conf:"replicated"`
 	// What happens to mail under shared limits when the database has been away for 3 minutes. `"wait"`: it waits.
 	// `"part"`: it goes on, by the node's [fixed part of each limit](cluster.md#without-the-database).
-	OnLoss string `conf:"on_loss" default:"wait" oneof:"wait part"`
+	OnLoss string `conf:"on_loss" default:"wait" oneof:"wait part" node:"own"`
 	Path   string // of what the node keeps in data_dir
 }
 
@@ -57,7 +57,7 @@ func (c *Cluster) Pair() certificates.Pair {
 
 func (k checker) cluster(taken *claims) {
 	c := &k.Cluster
-	missing, some := "", c.Replicated || c.SecretsKey != ""
+	missing, some := "", c.Replicated || c.SecretsKey != "" || c.OnLoss != "wait"
 	for _, s := range [][2]string{{"ca", c.CA}, {"key", c.Key}, {"certificate", c.Certificate}, {"address", c.Address},
 		{"database", string(c.Database)}} {
 		if some = some || s[1] != ""; s[1] == "" {
@@ -132,4 +132,31 @@ func (k checker) clusterFiles() {
 		k.problem(&c.block, "database", "add sslmode=verify-full, and sslrootcert if it has a private authority",
 			"database of cluster: a connection %s", open)
 	}
+}
+
+// PerNode are the blocks whose limits are each node's own in a cluster, as they are titled, such as `pool "a"`, and as
+// LimitsOf names them, "pool a".
+func (c *Config) PerNode() map[string]bool {
+	all := make(map[string]bool)
+	add := func(own bool, b *block, kind, name string) {
+		if own {
+			all[b.Title()], all[kind+" "+name] = true, true
+		}
+	}
+	for _, x := range c.Providers {
+		add(x.LimitsPerNode, &x.block, "provider", x.Name)
+	}
+	for _, x := range c.Domains {
+		add(x.LimitsPerNode, &x.block, "domain", string(x.Pattern))
+	}
+	for _, x := range c.Sources {
+		add(x.LimitsPerNode, &x.block, "source", x.Name)
+	}
+	for _, x := range c.Pools {
+		add(x.LimitsPerNode, &x.block, "pool", x.Name)
+	}
+	for _, x := range c.Tenants {
+		add(x.LimitsPerNode, &x.block, "tenant", x.Name)
+	}
+	return all
 }

@@ -438,7 +438,10 @@ type Source struct {
 	MaxMessageRate Rate `conf:"max_message_rate"`
 	// Connections from this source to all sites together.
 	MaxConnectionRate Rate `conf:"max_connection_rate"`
-	OwnLimits         `conf:",inline"`
+	// In a [cluster](cluster.md#what-there-is-today): these limits, and those of the blocks below, are each node's
+	// own, and not those of all nodes together.
+	LimitsPerNode bool `conf:"limits_per_node"`
+	OwnLimits     `conf:",inline"`
 }
 
 // Pool is the sources that a tenant's mail may use.
@@ -468,7 +471,10 @@ type Pool struct {
 	// 0 to 1000, 1 for those left out. [`mta pools weight`](cli.md#mta-pools) overrules it.
 	Weights   []SourceWeight `conf:"weights" node:"own"`
 	Dedicated []*Dedicated   `conf:"dedicated,block" node:"some"`
-	OwnLimits `conf:",inline"`
+	// In a [cluster](cluster.md#what-there-is-today): the limits of the blocks below are each node's own, and not
+	// those of all nodes together.
+	LimitsPerNode bool `conf:"limits_per_node"`
+	OwnLimits     `conf:",inline"`
 }
 
 // Dedicated is a source of a pool that is its own.
@@ -562,6 +568,9 @@ type Tenant struct {
 	MaxMessageRate Rate `conf:"max_message_rate"`
 	// The tenant's messages to a site from one source: a pool of two sources allows it twice.
 	MaxMessageRatePerSource Rate `conf:"max_message_rate_per_source"`
+	// In a [cluster](cluster.md#what-there-is-today): all limits of this block are each node's own, and not those of
+	// all nodes together.
+	LimitsPerNode bool `conf:"limits_per_node"`
 
 	// The addresses in MAIL that the tenant may send as: domains (`"acme.example"`), all domains below one
 	// (`"*.acme.example"`), addresses (`"news@b.example"`). Reports (null sender) are always allowed. Default: any.

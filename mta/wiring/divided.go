@@ -12,10 +12,13 @@ import (
 )
 
 // divide names the limits that the relays of a cluster share: those of provider, domain, source, pool and tenant
-// blocks. Of all others, but the relay's, each relay has an equal part, at least one connection.
+// blocks, unless they are each relay's own. Of all others, but the relay's, each relay has an equal part, at least one
+// connection.
 func (p *Policy) divide(l *delivery.Limits, rt *route.Route, source, tenant string) {
 	n, site, path := p.Relays(), "site "+rt.Site, "site "+rt.Site+" from source "+source
-	if tenant != "" {
+	if p.perNode["tenant "+tenant] {
+		return
+	} else if tenant != "" {
 		l.Divided = divided(l.Divided, "tenant "+tenant, l.Tenant)
 		l.TenantPath = part(l.TenantPath, n)
 		return
@@ -23,24 +26,35 @@ func (p *Policy) divide(l *delivery.Limits, rt *route.Route, source, tenant stri
 	l.Host = part(l.Host, n)
 	traffic := p.Config.Traffic(rt.Domain, rt.Provider)
 	l.Path = scopePerSource(traffic.Limits)
-	apportion(l, site, &l.Site, n, traffic, "")
-	apportion(l, path, &l.Path, n, traffic, "_per_source")
+	p.apportion(l, site, &l.Site, n, traffic, "")
+	p.apportion(l, path, &l.Path, n, traffic, "_per_source")
 	for _, own := range p.Config.OwnLimits(source, rt.Domain, rt.Provider) {
 		s, name := scope(own.Limits), path
 		if own.Pooled {
 			s, name = scopePerSource(own.Limits), path+" by "+own.Who
 		}
-		l.Path = l.Path.Least(s)
-		l.Divided = divided(l.Divided, name, s)
+		if l.Path = l.Path.Least(s); !p.perNode[own.Who] {
+			l.Divided = divided(l.Divided, name, s)
+		}
 	}
-	l.Divided = divided(l.Divided, "source "+source, l.Source)
-	l.Divided = divided(l.Divided, "provider "+rt.Provider, l.Provider)
-	l.Divided = append(l.Divided, l.Shared...)
+	if who := "source " + source; !p.perNode[who] {
+		l.Divided = divided(l.Divided, who, l.Source)
+	}
+	if who := "provider " + rt.Provider; !p.perNode[who] {
+		l.Divided = divided(l.Divided, who, l.Provider)
+	}
+	for _, x := range l.Shared {
+		if who := x.Name[strings.LastIndex(x.Name, " from ")+len(" from "):]; !p.perNode[who] {
+			l.Divided = append(l.Divided, x)
+		}
+	}
 }
 
 // apportion divides what blocks have set of a scope, and leaves the relay its part of the rest. The limits of a domain
 // block are named by it: other mail of the site does not have them.
-func apportion(l *delivery.Limits, name string, own *delivery.Scope, n int, t *config.Traffic, suffix string) {
+func (p *Policy) apportion(
+	l *delivery.Limits, name string, own *delivery.Scope, n int, t *config.Traffic, suffix string,
+) {
 	all := *own
 	*own = part(all, n)
 	for _, x := range []struct {
@@ -53,6 +67,9 @@ func apportion(l *delivery.Limits, name string, own *delivery.Scope, n int, t *c
 	} {
 		at := name
 		switch block, _, _ := strings.Cut(t.Origin(x.setting+suffix), " ("); {
+		case p.perNode[block]:
+			x.keep(own)
+			continue
 		case strings.HasPrefix(block, "domain "):
 			at += " for " + block
 		case !strings.HasPrefix(block, "provider "):

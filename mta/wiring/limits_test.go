@@ -2,8 +2,10 @@ package wiring
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -214,5 +216,79 @@ tenant "acme" {
 	}
 	if r := tenant.TenantPath.MessageRate; math.Abs(r.PerSecond()*3600-21./4) > 0.001 || r.Depth() != 1 {
 		t.Errorf("a tenant from a source: %+v", r)
+	}
+}
+
+// A block with limits_per_node has them for each relay in full, and shares none.
+func TestLimitsOfEachRelay(t *testing.T) {
+	const text = `
+provider "big" {
+  mx               = ["*.big.example"]
+  connection_limit = 8
+}
+domain "x.example" {
+  max_message_rate = "5/s"
+}
+source "a" {
+  connection_limit = 20
+  provider "big" { max_message_rate = "10/min" }
+}
+pool "p" {
+  shared = ["a"]
+  domain "x.example" {
+    connection_limit            = 9
+    connection_limit_per_source = 2
+  }
+}
+tenant "acme" {
+  max_message_rate            = "20/h"
+  max_message_rate_per_source = "21/h"
+  max_queued_messages         = 7
+  max_request_rate            = "3/s"
+}
+`
+	rt := &route.Route{Domain: "x.example", Site: "mx", Provider: "big"}
+	names := func(l delivery.Limits) (all []string) {
+		for _, x := range l.Divided {
+			all = append(all, x.Name)
+		}
+		slices.Sort(all)
+		return all
+	}
+	with := func(block string) *Policy {
+		p := parse(t, strings.Replace(text, block+" {\n", block+" {\n  limits_per_node = true\n", 1))
+		p.Relays = func() int { return 4 }
+		return p
+	}
+	all := []string{"provider big", "provider big from source a", "site mx", `site mx for domain "x.example"`,
+		"site mx from pool p", "site mx from source a", "site mx from source a by pool p", "source a"}
+	for block, gone := range map[string][]string{
+		`provider "big"`:     {"provider big", "site mx"},
+		`domain "x.example"`: {`site mx for domain "x.example"`},
+		`source "a"`:         {"provider big from source a", "site mx from source a", "source a"},
+		`pool "p"`:           {"site mx from pool p", "site mx from source a by pool p"},
+		`tenant "acme"`:      nil,
+	} {
+		p := with(block)
+		want := slices.DeleteFunc(slices.Clone(all), func(name string) bool { return slices.Contains(gone, name) })
+		l := p.Limits(rt, "a", "")
+		if got := names(l); !slices.Equal(got, want) {
+			t.Errorf("%s: shared are\n%q, want\n%q", block, got, want)
+		}
+		if l.Site != (delivery.Scope{Connections: 8, MessageRate: gcra.Rate{Events: 5, Per: time.Second}}) {
+			t.Errorf("%s: of this relay %+v", block, l.Site)
+		}
+		tenant := p.Limits(rt, "a", "acme")
+		own := block == `tenant "acme"`
+		if own != (tenant.Divided == nil) || own != (tenant.TenantPath.MessageRate == gcra.Rate{Events: 21, Per: time.Hour}) {
+			t.Errorf("%s: of the tenant %+v", block, tenant)
+		}
+		in := Tenants(func() *config.Config { return p.Config })
+		if q, _ := in.Quota("acme"); q.PerRelay != own || in.Rates("acme").PerRelay != own {
+			t.Errorf("%s: the tenant's quotas are %+v", block, q)
+		}
+		if maps.Equal(p.Config.Sums(), parse(t, text).Config.Sums()) {
+			t.Errorf("%s: nodes without it are not told apart", block)
+		}
 	}
 }

@@ -39,11 +39,13 @@ type Policy struct {
 
 	divided map[*config.Pool]*Pool // the pools with dedicated sources
 	warming map[string][]string    // the pools of each source with a plan, by the warm-up's name of it
+	perNode map[string]bool        // blocks whose limits are not shared with other relays
 }
 
 // New makes the policy of a configuration.
 func New(cfg *config.Config) *Policy {
-	p := &Policy{Config: cfg, ages: agesOf(cfg), Feed: Feed(cfg), mails: mailsOf(cfg), SoonestDelay: soonestDelay(cfg)}
+	p := &Policy{Config: cfg, perNode: cfg.PerNode(), ages: agesOf(cfg), Feed: Feed(cfg), mails: mailsOf(cfg),
+		SoonestDelay: soonestDelay(cfg)}
 	p.divided, p.warming = make(map[*config.Pool]*Pool), make(map[string][]string)
 	p.LongestAge = slices.Max(slices.Collect(maps.Values(p.ages)))
 	for _, pool := range cfg.Pools {

@@ -41,6 +41,7 @@ func (in Tenants) Quota(tenant string) (intake.QuotaLimits, bool) {
 	return intake.QuotaLimits{
 		Rate: rate(t.MaxSubmissionRate), Connections: t.MaxConnections,
 		Messages: int64(t.MaxQueuedMessages), Octets: int64(t.MaxQueuedBytes), Lower: t.OverQuota == "lower",
+		PerRelay: t.LimitsPerNode,
 	}, true
 }
 
@@ -50,7 +51,9 @@ func (in Tenants) Rates(tenant string) http.Rates {
 	if t == nil {
 		return http.Rates{}
 	}
-	return rates(t.MaxRequestRate, t.MaxRecipientRate, t.MaxByteRate)
+	r := rates(t.MaxRequestRate, t.MaxRecipientRate, t.MaxByteRate)
+	r.PerRelay = t.LimitsPerNode
+	return r
 }
 
 // MayUsePool reports whether a tenant's mail may name a pool.

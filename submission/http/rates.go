@@ -17,6 +17,7 @@ import (
 type Rates struct {
 	Requests, Recipients gcra.Rate
 	Octets               gcra.Rate // of bodies
+	PerRelay             bool      // they are this relay's own, although others are shared
 }
 
 func (r *Rates) of(what measure) gcra.Rate {
@@ -75,6 +76,7 @@ type limit struct {
 	asker
 	what measure
 	rate gcra.Rate
+	own  bool // it is not shared
 }
 
 // policy is its name in the fields of an answer.
@@ -92,7 +94,7 @@ func (c *Call) limits() (all []limit) {
 	add := func(who asker, r Rates) {
 		for what := range measures {
 			if rate := r.of(what); !rate.Unlimited() {
-				all = append(all, limit{who, what, rate})
+				all = append(all, limit{who, what, rate, r.PerRelay})
 			}
 		}
 	}
@@ -158,7 +160,7 @@ func (b *Limits) chargeParts(all []limit, n [measures]int) (wait time.Duration, 
 			if n[l.what] == 0 {
 				continue
 			}
-			p := b.shared.Charge(l.name(), l.rate, int64(n[l.what]))
+			p := b.take(l, n[l.what])
 			if p.OK {
 				taken = append(taken, l)
 				continue
@@ -172,12 +174,39 @@ func (b *Limits) chargeParts(all []limit, n [measures]int) (wait time.Duration, 
 			return 0, nil
 		}
 		for _, l := range taken {
-			b.shared.Refund(l.name(), l.rate, int64(n[l.what]))
+			b.refund(l, n[l.what])
 		}
 		if !b.shared.Await(least, &until) {
 			return wait, over
 		}
 	}
+}
+
+// take takes events of a limit, if there are so many. Nobody waits for more of one that is not shared.
+func (b *Limits) take(l *limit, n int) intake.Part {
+	if !l.own {
+		return b.shared.Charge(l.name(), l.rate, int64(n))
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := b.now()
+	x := &b.of(now, l.asker)[l.what]
+	if d := x.Next(now, l.rate, n).Sub(now); d > 0 {
+		return intake.Part{Wait: d}
+	}
+	x.Take(now, l.rate, n)
+	return intake.Part{OK: true}
+}
+
+// refund gives back what take has taken.
+func (b *Limits) refund(l *limit, n int) {
+	if !l.own {
+		b.shared.Refund(l.name(), l.rate, int64(n))
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.of(b.now(), l.asker)[l.what].GiveBack(l.rate, n)
 }
 
 // owe takes what has turned out only now. It may be more than there is: the next request waits.
@@ -192,7 +221,7 @@ func (c *Call) owe(what measure, n int64) {
 	for _, l := range c.limits() {
 		switch {
 		case l.what != what:
-		case book.shared != nil:
+		case book.shared != nil && !l.own:
 			book.shared.Owe(l.name(), l.rate, n)
 		default:
 			book.of(now, l.asker)[what].Take(now, l.rate, int(min(n, math.MaxInt32)))
@@ -235,7 +264,7 @@ func (b *Limits) describe(all []limit, h http.Header) {
 		policies = append(policies, fmt.Sprintf(`"%s";q=%d;w=%d%s`, l.policy(), depth, window, unit))
 		var left int64
 		var whole time.Duration
-		if b.shared != nil {
+		if b.shared != nil && !l.own {
 			left = b.shared.Left(l.name(), l.rate)
 			whole = time.Duration(max(0, int64(depth)-left)) * l.rate.Interval()
 		} else {

@@ -2,6 +2,7 @@ package http
 
 import (
 	"encoding/json"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -148,4 +149,38 @@ func TestLimitsThatRelaysShare(t *testing.T) {
 	if !strings.Contains(w.Body.String(), `["key-requests","tenant-octets"]`) || p.left["tenant acme: API requests"] != 4 {
 		t.Errorf("%s, %v", w.Body, p.left)
 	}
+}
+
+// TestALimitOfThisRelayAmongSharedOnes is asked of no other relay, and nothing is taken from the others where it is
+// over.
+func TestALimitOfThisRelayAmongSharedOnes(t *testing.T) {
+	c := &clock{time.Unix(1e9, 0)}
+	p := &parts{left: map[string]int64{"key k1: API requests": 5}}
+	limits := NewLimits(c.now)
+	limits.Share(p)
+	s := testServer(t, func(cfg *Config) {
+		cfg.Now, cfg.Limits, cfg.Rates = c.now, limits, Rates{Requests: perSecond(10)}
+		cfg.TenantRates = func(string) Rates {
+			return Rates{Requests: perSecond(2), Octets: perSecond(100), PerRelay: true}
+		}
+	})
+	send := func(octets, status int, left int64, states string) {
+		t.Helper()
+		w := ask(s, "POST", "/v1/messages", "good", strings.NewReader(strings.Repeat("a", octets)))
+		if h := w.Header().Get("RateLimit"); w.Code != status || p.left["key k1: API requests"] != left || h != states {
+			t.Errorf("%d, want %d; %v; %s", w.Code, status, p.left, h)
+		}
+	}
+	send(30, 202, 4, `"key-requests";r=4;t=1, "tenant-requests";r=1;t=1, "tenant-octets";r=70;t=1`)
+	send(80, 429, 4, `"key-requests";r=4;t=1, "tenant-requests";r=1;t=1, "tenant-octets";r=70;t=1`)
+	send(30, 202, 3, `"key-requests";r=3;t=1, "tenant-requests";r=0;t=1, "tenant-octets";r=40;t=1`)
+	send(1, 429, 3, `"key-requests";r=3;t=1, "tenant-requests";r=0;t=1, "tenant-octets";r=40;t=1`)
+	c.at = c.at.Add(time.Second)
+	// The length of this one turns out as it comes.
+	ask(s, "POST", "/v1/messages", "good", io.MultiReader(strings.NewReader(strings.Repeat("a", 50))))
+	if len(p.left) != 1 {
+		t.Errorf("%v", p.left)
+	}
+	c.at = c.at.Add(time.Second)
+	send(10, 202, 1, `"key-requests";r=1;t=1, "tenant-requests";r=1;t=1, "tenant-octets";r=90;t=1`)
 }

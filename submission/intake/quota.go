@@ -24,6 +24,8 @@ type QuotaLimits struct {
 	Octets      int64     // of their contents
 	// Lower accepts messages over Rate, Messages or Octets at the last tier, instead of refusing them.
 	Lower bool
+	// PerRelay: they are this relay's own, although others are shared.
+	PerRelay bool
 }
 
 // QuotaReason is the limit that a tenant exceeds.
@@ -157,6 +159,7 @@ func (b *Quotas) Disconnect(tenant string) {
 // QuotaClaim is a message's hold on its tenant's limits while it comes in. A nil claim holds nothing.
 type QuotaClaim struct {
 	b       *Quotas
+	shared  SharedQuotas  // of the limits when it began
 	account *quotaAccount // nil: it is over
 	octets  int64
 	rate    gcra.Rate
@@ -189,9 +192,10 @@ func (b *Quotas) Begin(tenant string, octets int64, exempt bool) (_ *QuotaClaim,
 	}
 	a.coming.Messages++
 	a.coming.Octets += octets
-	c := &QuotaClaim{b: b, account: a, octets: octets, exempt: exempt, lowered: lower, bounded: l.Octets > 0}
+	c := &QuotaClaim{b: b, shared: b.sharing(l), account: a, octets: octets, exempt: exempt,
+		lowered: lower, bounded: l.Octets > 0}
 	switch {
-	case b.shared != nil:
+	case c.shared != nil:
 		if b.hold(tenant, l, a.coming); over.Reason == WithinQuota {
 			c.rate = its.Rate
 		}
@@ -216,7 +220,7 @@ func (c *QuotaClaim) Grow(octets int64) (lower bool, over Excess) {
 		var until time.Time
 		for again := true; again; again, until = b.patient(over, until) {
 			l, _ = b.limits(a.tenant)
-			over = b.find(a, QuotaLimits{Octets: l.Octets}, more, time.Time{}, c.exempt)
+			over = b.find(a, QuotaLimits{Octets: l.Octets, PerRelay: l.PerRelay}, more, time.Time{}, c.exempt)
 		}
 		over.Limits = l
 		c.lowered = a.judge(over, b.now)
@@ -256,7 +260,7 @@ func (a *quotaAccount) judge(over Excess, now func() time.Time) bool {
 
 // find returns which limit one message more is over. mu is held.
 func (b *Quotas) find(a *quotaAccount, l QuotaLimits, octets int64, now time.Time, exempt bool) Excess {
-	if b.shared == nil {
+	if b.sharing(l) == nil {
 		return b.excess(a, l.of(exempt), octets, now)
 	}
 	return b.excessOfPart(a, l, octets, exempt)
@@ -301,10 +305,10 @@ func (c *QuotaClaim) end(giveBack bool) {
 	a.coming.Messages--
 	a.coming.Octets -= c.octets
 	switch {
-	case giveBack && c.b.shared == nil:
+	case giveBack && c.shared == nil:
 		a.pace.GiveBack(c.rate, 1)
 	case giveBack && !c.rate.Unlimited():
-		c.b.shared.Unsubmit(a.tenant, c.rate)
+		c.shared.Unsubmit(a.tenant, c.rate)
 	}
 }
 
@@ -343,7 +347,7 @@ func (b *Quotas) State(tenant string) (QuotaState, bool) {
 		return QuotaState{}, false
 	}
 	s := QuotaState{l, a.connections, a.coming, b.queued(tenant), a.refused, a.lowered, a.over}
-	if b.shared == nil {
+	if b.sharing(l) == nil {
 		s.Now = b.excess(a, l, 0, b.clock.at(b.now()))
 	} else if since := b.now().Sub(a.overAt); since < 0 || since > lately {
 		s.Now = Excess{}

@@ -36,6 +36,14 @@ const lately = 10 * time.Second
 // Share has the quotas be those of all relays together. It is called before all else.
 func (b *Quotas) Share(s SharedQuotas) { b.shared = s }
 
+// sharing has this relay's part of some limits, nil for those of this relay alone.
+func (b *Quotas) sharing(l QuotaLimits) SharedQuotas {
+	if l.PerRelay {
+		return nil
+	}
+	return b.shared
+}
+
 // Count notes what a tenant has in the queue, once a second: it shrinks without a submission, and there was some before
 // the first.
 func (b *Quotas) Count(tenant string) {
@@ -54,7 +62,7 @@ func (b *Quotas) Count(tenant string) {
 
 // hold notes what a tenant has in the queue, and what comes. mu is held.
 func (b *Quotas) hold(tenant string, l QuotaLimits, coming QuotaUsage) {
-	if b.shared == nil || l.Messages+l.Octets == 0 {
+	if b.sharing(l) == nil || l.Messages+l.Octets == 0 {
 		return
 	}
 	queued := b.queued(tenant)

@@ -216,3 +216,33 @@ func TestAMessageWaitsForAPart(t *testing.T) {
 		}
 	})
 }
+
+// TestQuotasOfThisRelayAmongSharedOnes are asked of no other relay.
+func TestQuotasOfThisRelayAmongSharedOnes(t *testing.T) {
+	l := QuotaLimits{Rate: gcra.Rate{Events: 2}, Messages: 3, Octets: 100, PerRelay: true}
+	w, p := sharing(l)
+	for i, want := range []QuotaReason{WithinQuota, WithinQuota, OverRate} {
+		if why, _ := w.submit("acme", 10); why != want {
+			t.Errorf("message %d: %v, want %v", i, why, want)
+		}
+	}
+	w.now = w.now.Add(time.Second)
+	c, _, over := w.Begin("acme", 10, false)
+	if over.Reason != WithinQuota {
+		t.Errorf("a second later: %+v", over)
+	}
+	if _, over := c.Grow(90); over.Reason != OverOctets || over.Part != nil {
+		t.Errorf("90 octets more: %+v", over)
+	}
+	if s, _ := w.State("acme"); s.Now.Reason != OverMessages {
+		t.Errorf("%+v", s)
+	}
+	c.Drop()
+	w.Count("acme")
+	if p.held != (QuotaUsage{}) || p.rate != 0 || p.refused > 0 {
+		t.Errorf("the others were asked: %+v, %d, %d", p.held, p.rate, p.refused)
+	}
+	if why, _ := w.submit("acme", 10); why != WithinQuota {
+		t.Errorf("after a message that did not come: %v", why)
+	}
+}
