@@ -323,21 +323,25 @@ func (v *visitor) logIn(node int, path, words string) {
 	v.wants(node, path, words, a, err)
 }
 
-// out waits until a node has a visitor log in.
-func (v *visitor) out(node int) {
+// comes waits until a visitor who asks a node for the queue comes to a path: each node knows the users within a second.
+func (v *visitor) comes(node int, path string) {
 	v.t.Helper()
-	eventually(v.t, 2*time.Second, func() error {
+	eventually(v.t, 3*time.Second, func() error {
 		a, err := v.Get(v.url(node, "/queue"))
 		if err != nil {
 			return err
 		}
 		a.Body.Close()
-		if a.Request.URL.Path != "/login" {
-			return fmt.Errorf("node %d answers %s at %s", node, a.Status, a.Request.URL.Path)
+		if a.Request.URL.Path != path {
+			return fmt.Errorf("node %d answers %s at %s; want %s", node, a.Status, a.Request.URL.Path, path)
 		}
 		return nil
 	})
 }
+
+func (v *visitor) out(node int) { v.t.Helper(); v.comes(node, "/login") }
+
+func (v *visitor) in(node int) { v.t.Helper(); v.comes(node, "/queue") }
 
 // loginsHold has a user log in at the console of one node, and out at another; a user who is removed is out at all. The
 // visitor whom it returns has logged in at node 3.
@@ -359,6 +363,7 @@ func loginsHold(t *testing.T, relays []*relay) *visitor {
 	v := &visitor{http.Client{Jar: jar, Timeout: patience}, t, relays}
 	v.logIn(3, "/queue", "ann, operator")
 	for n := 1; n <= 3; n++ {
+		v.in(n)
 		v.page(n, "/queue", "ann, operator")
 	}
 	a, err := v.PostForm(v.url(2, "/logout"), nil)
@@ -373,5 +378,7 @@ func loginsHold(t *testing.T, relays []*relay) *visitor {
 	user("add", "ann", "--role", "operator")
 	v.out(2)
 	v.logIn(3, "/queue", "ann, operator")
+	v.in(1)
+	v.in(2)
 	return v
 }
