@@ -166,6 +166,7 @@ console {
 		}
 	}
 	has("log", does("log", "--id", last), "   3  2", "Reception", "<a0@all.example>")
+	has("admission", does("admission"), "node        1", "node        2", "node        3")
 	has("top", does("top", "--once", "--table", "tenants"), "3 nodes", "   1  acme", "   2  acme", "   3  acme")
 	has("log --count-by", does("log", "--count-by", "type"), "Reception             9")
 	follows := start(t, "log", slices.Concat([]string{"env"}, one.env, []string{binary, "log", "--follow", "--cluster", "--json",

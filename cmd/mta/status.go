@@ -490,7 +490,7 @@ func figureText(f api.Figure, unit string) string {
 
 // newAdmission is the command of admission control.
 func newAdmission(c *cli) *cobra.Command {
-	cmd := answers(c, &cobra.Command{
+	cmd := ofAll(c, &cobra.Command{
 		Use: "admission", Short: "show what is refused under overload, and why",
 		Long: `Show which mail the overloaded relay refuses, and what is short. A column of
 the plot is 10 seconds, the latest on the right: the refused share of a tier.`,
@@ -498,7 +498,8 @@ the plot is 10 seconds, the latest on the right: the refused share of a tier.`,
   mta admission --watch
   mta admission why 192.0.2.7`,
 		Args: noArgs,
-	}, func(ctx context.Context, client *api.Client, _ []string) (api.Admission, error) {
+	}, eachOfAll, func([]string) bool { return false }, func(ctx context.Context, client *api.Client,
+		_ []string) (api.Admission, error) {
 		return api.OpAdmission.Call(ctx, client, api.None{})
 	}, func(a api.Admission) error { return c.admission(&a) })
 	c.watchable(cmd)
