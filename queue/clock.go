@@ -78,8 +78,9 @@ func (s *sweeper) run() time.Duration {
 	if s.q.cfg.Leaving == nil && s.q.NothingExpiresBefore().IsZero() {
 		s.sweep(now)
 		s.expire(now)
-		s.endWaits(now)
+		s.endWaits(&s.q.few.waits, now)
 	}
+	s.endWaits(&s.q.few.recalled, now) // whatever the clock shows: nothing is given up by that
 	took := s.q.now().Sub(now)
 	wait := min(max(sweepShare*took, minSweep), maxSweep)
 	s.next = now.Add(wait)

@@ -183,6 +183,7 @@ func (q *Queue) clockWentBack(now time.Time, back time.Duration) {
 	for i := range q.ready.unsent {
 		q.ready.unsent[i].from = min(q.ready.unsent[i].from, at)
 	}
+	q.few.recalled.hasten(at)
 	for seg := range q.segs.All {
 		seg.Rest = time.Time{}
 	}

@@ -91,39 +91,50 @@ func (q *Queue) waitUntil(id uint64, until time.Time) {
 	if until.IsZero() || longest > 0 && !until.Before(q.s.Start(id).Add(longest)) {
 		return
 	}
-	at := store.SecondsOf(until)
-	if known, ok := q.few.waits.until[id]; ok && known <= at {
+	q.few.waits.add(id, store.SecondsOf(until))
+}
+
+func (w *waits) add(id uint64, at uint32) {
+	if known, ok := w.until[id]; ok && known <= at {
 		return
 	}
-	if q.few.waits.until == nil {
-		q.few.waits.until = make(map[uint64]uint32)
+	if w.until == nil {
+		w.until = make(map[uint64]uint32)
 	}
-	q.few.waits.until[id] = at
-	if q.few.waits.soonest == 0 || at < q.few.waits.soonest {
-		q.few.waits.soonest = at
+	w.until[id] = at
+	if w.soonest == 0 || at < w.soonest {
+		w.soonest = at
 	}
 }
 
+// hasten has none wait beyond a time.
+func (w *waits) hasten(at uint32) {
+	for id, until := range w.until {
+		w.until[id] = min(until, at)
+	}
+	w.soonest = min(w.soonest, at)
+}
+
 // endWaits makes due what is parked of messages whose time has come.
-func (s *sweeper) endWaits(now time.Time) {
+func (s *sweeper) endWaits(w *waits, now time.Time) {
 	q, at := s.q, uint32(now.Unix())
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.few.waits.soonest == 0 || q.few.waits.soonest > at {
+	if w.soonest == 0 || w.soonest > at {
 		return
 	}
-	q.few.waits.soonest = 0 // waitUntil and the loop find it again
+	w.soonest = 0 // add and the loop find it again
 	looked := 0
-	for id, until := range q.few.waits.until {
+	for id, until := range w.until {
 		if until <= at {
-			delete(q.few.waits.until, id)
+			delete(w.until, id)
 			q.s.Run(id, func(slot schedule.Slot, e *schedule.Entry) bool {
 				looked++
 				q.unpark(slot, e, at)
 				return true
 			})
-		} else if q.few.waits.soonest == 0 || until < q.few.waits.soonest {
-			q.few.waits.soonest = until
+		} else if w.soonest == 0 || until < w.soonest {
+			w.soonest = until
 		}
 		if looked++; looked > atOnce {
 			looked = 0

@@ -141,7 +141,7 @@ func (q *Queue) awaitLeave(s schedule.Slot, e *schedule.Entry) {
 	q.s.Keys.Set(e, q.s.Keys.Number(parking.Line{Key: q.s.Keys.Key(e.Key)}))
 	q.s.SetState(s, schedule.Parked)
 	q.s.Keys.Park(s)
-	q.waitUntil(e.ID, q.now().Add(leaveWithin))
+	q.few.recalled.add(e.ID, store.SecondsOf(q.now().Add(leaveWithin)))
 }
 
 // Stay has recipients stay in the queue that are withheld, as they were.

@@ -311,3 +311,40 @@ func TestLeavesFromDelivery(t *testing.T) {
 		}
 	})
 }
+
+// TestWhatWasCalledBackIsDueByAWrongClock: what came back to leave, and does not, is handed out again within a minute,
+// also while the clock is in doubt since it went ahead, in which nothing expires, and after it was set back.
+func TestWhatWasCalledBackIsDueByAWrongClock(t *testing.T) {
+	for _, by := range []time.Duration{240 * time.Hour, -240 * time.Hour} {
+		for _, before := range []bool{true, false} {
+			inTime(t, func(t *testing.T) {
+				clock, cfg := new(wrongClock), small(t, vfstest.Memory())
+				cfg.Now = clock.Now
+				q := open(t, cfg)
+				defer shut(t, q)
+				accept(t, q, message(1, "example.net"), "x")
+				next(t, q)
+				leave := func() {
+					if _, err := q.Leave(Selector{All: true}, none, func(id envelope.ID) { q.Return(id, []int{0}) },
+						func(*Exported) error { return nil }); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if !before {
+					leave()
+				}
+				time.Sleep(2 * time.Second)
+				clock.set(by)
+				time.Sleep(2 * time.Second)
+				if before {
+					leave()
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				if l, err := q.Next(ctx); err != nil || len(l.Recipients) != 1 {
+					t.Errorf("set by %v: %+v, %v; %+v", by, l, err, q.Stats())
+				}
+			})
+		}
+	}
+}

@@ -227,6 +227,7 @@ type few struct {
 	broken   map[uint64]bool       // a content that is damaged; true when they were handed out as that
 	expiries expiries              // a time at which they are given up
 	waits    waits                 // until when they wait in lines
+	recalled waits                 // until when they wait to leave for another relay
 }
 
 // files is which files may be removed.

@@ -107,6 +107,7 @@ func (q *Queue) messageDone(id uint64, seg *store.Segment, size uint8) (large ui
 	q.s.Starts.Remove(id)
 	q.few.expiries.Remove(id)
 	delete(q.few.waits.until, id)
+	delete(q.few.recalled.until, id)
 	delete(q.few.moves, id)
 	q.s.Tenants.Remove(id)
 	delete(q.few.broken, id)
