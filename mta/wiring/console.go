@@ -3,9 +3,11 @@ package wiring
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"slices"
 	"time"
 
 	"example.org/mta/cluster/asking"
@@ -23,9 +25,20 @@ func Consoles(m *membership.Membership, handler http.HandlerFunc, log *slog.Logg
 	if m == nil {
 		return nil
 	}
-	return nodes(m, log, &asking.Asker{Most: 4 << 10, AtOnce: 2,
+	return consoles{nodes(m, log, &asking.Asker{Most: 4 << 10, AtOnce: 8,
 		Purpose: link.Purpose{Name: "sessions of the console", Since: 5}},
-		func(int) http.Handler { return handler })
+		func(int) http.Handler { return handler })}
+}
+
+// consoles are the nodes for browsers that anybody can have: a number of no member has nobody look for it.
+type consoles struct{ *Nodes }
+
+// Ask implements api.Members.
+func (c consoles) Ask(ctx context.Context, node int, r *http.Request) (*http.Response, error) {
+	if others, _ := c.Others(); !slices.Contains(others, node) {
+		return nil, fmt.Errorf("node %d is not a member, or has just joined", node)
+	}
+	return c.Nodes.Ask(ctx, node, r)
 }
 
 // ConsoleLogins are the users of the console. It implements web.Logins.

@@ -8,12 +8,14 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"net/netip"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"example.org/mta/internal/gcra"
+	"example.org/mta/internal/network"
 	"example.org/mta/operator/api"
 )
 
@@ -29,8 +31,16 @@ const (
 	maxQuestion = 1 << 10
 )
 
-// strange is how many ids may be asked about that have not been good lately: anybody can make some up.
-var strange = gcra.Rate{Events: 20, Burst: 100}
+// strange and strangers are how many ids may be asked about that have not been good lately, of one client and of all:
+// anybody can make some up.
+var (
+	strange   = gcra.Rate{Events: 10, Burst: 100}
+	strangers = gcra.Rate{Events: 50, Burst: 500}
+)
+
+// mostStrange is how many clients with such ids are known at a time, by their networks, and strangeAtOnce how many
+// questions about such ids a node is asked at a time: its Asker has turns for others, too.
+const mostStrange, strangeAtOnce = 1000, 4
 
 // question is one of another node about a session of this one.
 type question struct {
@@ -47,40 +57,61 @@ type holder struct {
 
 // homes is what is known of sessions that began at other nodes. It is safe for concurrent use.
 type homes struct {
-	mu     sync.Mutex        // guards what follows
-	silent map[int]time.Time // nodes without an answer, until they are asked again
+	mu     sync.Mutex          // guards what follows
+	silent map[place]time.Time // nodes without an answer, until they are asked again
 	good   map[[sha256.Size]byte]time.Time
 	pace   gcra.Limiter // of questions about ids that are not in good
+	paces  map[netip.Prefix]*gcra.Limiter
+
+	strange atOnce[int] // questions about ids that are not in good, by node
 }
 
-// may reports whether a node may be asked about an id.
-func (f *homes) may(node int, id string, now time.Time) bool {
+// place is a node, for ids that have been good lately or for all others: the latter may be too many for it.
+type place struct {
+	node int
+	used bool
+}
+
+// may reports whether a node may be asked about an id that a client has; used: it has been good lately.
+func (f *homes) may(node int, id string, client netip.Prefix, now time.Time) (used, may bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if now.Before(f.silent[node]) {
-		return false
+	used = now.Sub(f.good[sha256.Sum256([]byte(id))]) < maxIdle
+	if used || now.Before(f.silent[place{node, true}]) || now.Before(f.silent[place{node, false}]) {
+		return used, used && !now.Before(f.silent[place{node, true}])
 	}
-	if now.Sub(f.good[sha256.Sum256([]byte(id))]) < maxIdle {
-		return true
+	of := f.paces[client]
+	if of == nil {
+		if len(f.paces) >= mostStrange {
+			maps.DeleteFunc(f.paces, func(_ netip.Prefix, l *gcra.Limiter) bool { return l.Paid(now) })
+		}
+		if of = new(gcra.Limiter); len(f.paces) < mostStrange {
+			if f.paces == nil {
+				f.paces = make(map[netip.Prefix]*gcra.Limiter)
+			}
+			f.paces[client] = of
+		}
 	}
-	if f.pace.Next(now, strange, 1).After(now) {
-		return false
+	if of.Next(now, strange, 1).After(now) || f.pace.Next(now, strangers, 1).After(now) {
+		return false, false
 	}
-	f.pace.Take(now, strange, 1)
-	return true
+	of.Take(now, strange, 1)
+	f.pace.Take(now, strangers, 1)
+	return false, true
 }
 
-// answered notes how a question has ended, and reports whether the node was not known to be silent.
-func (f *homes) answered(node int, id string, good bool, err error, now time.Time) (fell bool) {
+// answered notes how a question has ended, and reports whether a node has become silent that has a session in use here.
+func (f *homes) answered(node int, id string, used, good bool, err error, now time.Time) (fell bool) {
 	key := sha256.Sum256([]byte(id))
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.silent == nil {
-		f.silent, f.good = make(map[int]time.Time), make(map[[sha256.Size]byte]time.Time)
+		f.silent, f.good = make(map[place]time.Time), make(map[[sha256.Size]byte]time.Time)
 	}
 	if err != nil {
-		fell = !now.Before(f.silent[node])
-		f.silent[node] = now.Add(askAgain)
+		at := place{node, used}
+		fell = used && !now.Before(f.silent[at]) // else anybody could fill the log
+		f.silent[at] = now.Add(askAgain)
 		return fell
 	}
 	if delete(f.good, key); !good {
@@ -110,12 +141,20 @@ func (s *Server) homeOf(id string) int {
 
 // there gives the session of an id that began at another node, nil when there is none; silent: that can't be asked now.
 // Its user needs a role here, too, and the lesser one counts.
-func (s *Server) there(ctx context.Context, node int, id string, active bool) (found *session, silent bool) {
+func (s *Server) there(r *http.Request, node int, id string, active bool) (found *session, silent bool) {
 	if s.cfg.Logins == nil {
 		return nil, false
 	}
-	if !s.homes.may(node, id, s.cfg.Now()) {
+	ctx := r.Context()
+	used, may := s.homes.may(node, id, network.Of(s.clientOf(r)), s.cfg.Now())
+	if !may {
 		return nil, true
+	}
+	if !used {
+		if !s.homes.strange.begin(node, strangeAtOnce) {
+			return nil, true
+		}
+		defer s.homes.strange.end(node)
 	}
 	who, err := s.ask(ctx, node, question{ID: id, Active: active})
 	role := Anyone
@@ -125,7 +164,7 @@ func (s *Server) there(ctx context.Context, node int, id string, active bool) (f
 	if ctx.Err() != nil {
 		return nil, true // the browser has left
 	}
-	if s.homes.answered(node, id, role > Anyone, err, s.cfg.Now()) {
+	if s.homes.answered(node, id, used, role > Anyone, err, s.cfg.Now()) {
 		s.cfg.Log.Warn("sessions of another node are not good here now", "node", node, "error", err)
 	}
 	if err != nil || role == Anyone {

@@ -1,9 +1,11 @@
 package web
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -20,6 +22,7 @@ type mesh struct {
 	nodes map[int]*console
 	down  map[int]bool
 	asked int
+	slow  chan bool // nobody is answered before it is closed; nil: all are
 }
 
 // at is a node's end of it.
@@ -33,6 +36,12 @@ func (n at) Self() int { return n.self }
 func (n at) Ask(_ context.Context, node int, r *http.Request) (*http.Response, error) {
 	n.mu.Lock()
 	n.asked++
+	slow := n.slow
+	n.mu.Unlock()
+	if slow != nil {
+		<-slow
+	}
+	n.mu.Lock()
 	to, down := n.nodes[node], n.down[node] || n.nodes[node] == nil
 	n.mu.Unlock()
 	if down {
@@ -220,6 +229,9 @@ func TestMadeUpSessions(t *testing.T) {
 		t.Errorf("node 1 was asked about %d guesses", n.asked)
 	}
 	n.in(t, "meanwhile", good, "otto, operator", 2)
+	other := n.nodes[1].as("ada")
+	other.from = "192.0.2.2:4711"
+	n.in(t, "another client meanwhile, for the first time", other, "ada, admin", 2)
 	w := httptest.NewRecorder()
 	before := n.asked
 	n.nodes[3].FromNode(w, httptest.NewRequest("POST", "/session", strings.NewReader(`{"id":"`+id+`"}`)))
@@ -231,6 +243,53 @@ func TestMadeUpSessions(t *testing.T) {
 		if n.nodes[3].FromNode(w, httptest.NewRequest("POST", "/session", strings.NewReader(text))); w.Code != http.StatusBadRequest {
 			t.Errorf("%.20q: %d", text, w.Code)
 		}
+	}
+}
+
+// TestMadeUpSessionsOfASlowNode: the node that is asked about them does not count as silent for those who have logged in
+// there, and has no more than some of them at a time; the log has nothing of them.
+func TestMadeUpSessionsOfASlowNode(t *testing.T) {
+	n := newNodes(t)
+	var log bytes.Buffer
+	n.nodes[2].cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
+	good := n.nodes[1].as("otto")
+	n.in(t, "before", good, "otto, operator", 2)
+	guess := func(id string) bool {
+		b := n.nodes[2].browser()
+		b.cookies["mta-console"] = &http.Cookie{Name: "mta-console", Value: id}
+		return b.get("/help").StatusCode == http.StatusSeeOther
+	}
+	n.set(func() { n.asked, n.slow = 0, make(chan bool) })
+	done := make(chan bool)
+	for range 2 * strangeAtOnce {
+		go func() { done <- guess("1.GUESS") }()
+	}
+	for range strangeAtOnce {
+		if !<-done { // at once: there are enough
+			t.Error("a guess is good")
+		}
+	}
+	slow := n.slow
+	n.set(func() { n.slow, n.down[1] = nil, true })
+	close(slow)
+	for range strangeAtOnce {
+		<-done
+	}
+	n.set(func() {
+		if n.asked != strangeAtOnce {
+			t.Errorf("%d questions at a time", n.asked)
+		}
+		n.down[1] = false
+	})
+	for i := range 9 {
+		guess(fmt.Sprintf("%d.GUESS", i+4))
+	}
+	if n.in(t, "meanwhile", good, "otto, operator", 2); log.Len() > 0 {
+		t.Errorf("the log has %s", log.String())
+	}
+	n.set(func() { n.down[1] = true })
+	if n.in(t, "when it is down", good, "", 2); strings.Count(log.String(), "not good here now") != 1 {
+		t.Errorf("the log has %s", log.String())
 	}
 }
 

@@ -134,7 +134,7 @@ func (s *Server) sessionOf(r *http.Request) (found *session, silent int) {
 	if home == 0 {
 		return s.here(c.Value, active), 0
 	}
-	found, away := s.there(r.Context(), home, c.Value, active)
+	found, away := s.there(r, home, c.Value, active)
 	if away {
 		return nil, home
 	}
@@ -166,7 +166,7 @@ func (s *Server) still(r *request) bool {
 	case s.cfg.Now().Sub(own.looked) < lookAgain:
 		return true
 	}
-	now, _ := s.there(r.ctx, own.home, own.id, false)
+	now, _ := s.there(r.http, own.home, own.id, false)
 	own.looked = s.cfg.Now()
 	return now != nil && now.identity == own.identity
 }
