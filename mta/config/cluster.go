@@ -81,10 +81,19 @@ func (k checker) cluster(taken *claims) {
 // Sums are sums of the settings that all nodes of a cluster need, by their blocks: see settings.Sums. What follows from
 // a node's own settings is left out.
 func (c *Config) Sums() map[string]string {
-	return settings.Sums(c, func(setting any) bool {
+	follows := make(map[*string]bool) // from which sources a node has
+	for _, p := range c.Pools {
+		follows[&p.Overflow] = !p.Set("overflow")
+	}
+	sums := settings.Sums(c, func(setting any) bool {
 		text, ok := setting.(*string)
-		return ok && c.derived[text]
+		return ok && (c.derived[text] || follows[text])
 	})
+	const pool = `pool "` + DefaultPool + `"`
+	if sum := sums[pool]; sum != "" { // a node whose sources are all dedicated has none
+		sums[pool] = settings.Some + sum
+	}
+	return sums
 }
 
 // KeysPath is where the node keeps the API keys of all nodes.

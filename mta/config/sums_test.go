@@ -145,6 +145,7 @@ func TestWhatSumsDifferIn(t *testing.T) {
 		{`"standard"`, `"ses45"`, `pool "acme": dedicated "own-1"`},
 		{`source "out-1" {`, "source \"out-1\" {\n connection_limit = 5\n", `source "out-1"`},
 		{`["out-1"]`, `["out-1", "out-2"]`, ""}, // it has one more
+		{`shared = ["out-1"]`, "", ""},          // it has none for it, so that mail waits for the dedicated one
 		{mails, "mail \"y\"" + y + x, "the order of blocks"},
 		{`max_age = "2h"`, `max_age = "3h"`, `mail "y"`},
 	} {
@@ -156,6 +157,20 @@ func TestWhatSumsDifferIn(t *testing.T) {
 		if got := strings.Join(names, ", "); !known || got != c.want {
 			t.Errorf("%s in place of %s: %s; want %s", c.new, c.old, got, c.want)
 		}
+	}
+	const all = `
+		source "own" { address = "192.0.2.2" }
+		pool "acme" {
+			dedicated "own" { plan = "standard" }
+		}
+		tenant "acme" { pool = "acme" }
+		listener "smtp" {
+			address = "127.0.0.1:2525"
+			tenant  = "acme"
+		}`
+	names, known := settings.Differing(read(all), read(all+"\nsource \"more\" { address = \"192.0.2.1\" }"))
+	if !known || len(names) > 0 { // the default pool is of those that are not dedicated
+		t.Errorf("one node has a source that is not dedicated: %q", names)
 	}
 	if c, _ := Parse([]byte(base), "test.conf", noEnv); c.Sums()[`provider "yahoo"`] != "" {
 		t.Error("a preset has a sum")
