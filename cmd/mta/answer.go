@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -536,20 +537,27 @@ const (
 	countsOfAll = "add up the counts of all nodes of the cluster"
 )
 
-// noCluster is why commands have no --cluster, by their first word.
+// noCluster is why commands have no --cluster, by their first words.
 var noCluster = map[string]string{
 	"suppress": "all nodes share the suppression list", "key": "all nodes share API keys",
 	"rule": "all nodes share rules", "pause": "all nodes share rules", "resume": "all nodes share rules",
-	"cluster": "it is about the cluster already",
+	"pools weight": "all nodes share weights", "cluster": "it is about the cluster already",
+	"sites suspend": suspensions, "sites resume": suspensions,
+	"hosts suspend": suspensions, "hosts resume": suspensions,
+	"warmup pause": warmups, "warmup resume": warmups, "warmup report": warmups, "warmup set-stage": warmups,
+	"warmup show": warmups, "warmup start": warmups,
 }
+
+const (
+	suspensions = "all nodes share what operators suspend and resume"
+	warmups     = "all nodes share warm-ups"
+)
 
 // withoutCluster is the error of --cluster at a command that doesn't have it.
 func withoutCluster(cmd *cobra.Command) error {
-	words := strings.Fields(cmd.CommandPath())
-	why := "it is for one node; run it there"
-	if len(words) > 1 && noCluster[words[1]] != "" {
-		why = noCluster[words[1]]
-	}
+	_, name, _ := strings.Cut(cmd.CommandPath(), " ")
+	first, _, _ := strings.Cut(name, " ")
+	why := cmp.Or(noCluster[name], noCluster[first], "it is for one node; run it there")
 	return usagef("'%s' has no --cluster: %s", cmd.CommandPath(), why)
 }
 
