@@ -57,10 +57,14 @@ func (c Cluster) moving() api.Moving {
 
 // Moving puts into words how far a mover has moved the mail of a node, of which recipients are left.
 func Moving(node int, m *moving.Mover, left int64) api.Moving {
-	s := m.Status()
+	return progress(node, m.Status(), left)
+}
+
+// progress is Moving of a status, whose Busy is of the last pass: fewer may be left by now.
+func progress(node int, s moving.Status, left int64) api.Moving {
 	out := api.Moving{Node: node, On: s.On, Since: s.Since, Messages: s.Messages,
-		Recipients: s.Recipients, Left: left, Busy: s.Busy, Waiting: s.Waiting, Declined: s.Declined,
-		Rests: s.Rests, To: make([]api.MovingNode, len(s.Nodes))}
+		Recipients: s.Recipients, Left: left, Busy: int(min(int64(s.Busy), left)),
+		Waiting: s.Waiting, Declined: s.Declined, Rests: s.Rests, To: make([]api.MovingNode, len(s.Nodes))}
 	for i, n := range s.Nodes {
 		out.To[i] = api.MovingNode{Node: int(n.Node), Messages: n.Messages, Recipients: n.Recipients, LeftOut: n.Why}
 	}
