@@ -152,7 +152,7 @@ func TestACluster(t *testing.T) {
 	eventually(t, patience, func() error {
 		out, err := mta(env, "cluster", "status")
 		if err != nil || !strings.Contains(out, "database  answered ") ||
-			!strings.Contains(out, "on loss   mail goes on, by 1/3 of each shared limit") {
+			!strings.Contains(out, "on loss   goes on with 1/3 of each shared limit") {
 			return fmt.Errorf("mta cluster status prints %s, %w", out, err)
 		}
 		return nil

@@ -145,7 +145,7 @@ func load(dir string) (*tls.Certificate, error) {
 // newKey makes a key in a file that does not exist yet.
 func newKey(file string) (*ecdsa.PrivateKey, error) {
 	if _, err := os.Lstat(file); !errors.Is(err, fs.ErrNotExist) {
-		return nil, errors.Join(err, fmt.Errorf("%s exists", file))
+		return nil, errors.Join(err, fmt.Errorf("%s exists, and is not replaced", file))
 	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -115,4 +115,7 @@ func (l *Link) identify(chain []*x509.Certificate, want uint16) (node uint16, un
 	return node, leaf.NotAfter, err
 }
 
-var errExpired = errors.New("its certificate has expired")
+var (
+	errExpired  = errors.New("its certificate has expired")
+	errNoMember = errors.New("it is not a member, or has just joined: 'mta cluster status' shows the members")
+)

@@ -254,7 +254,7 @@ func (l *Link) Open(ctx context.Context, node uint16, purpose Purpose) (net.Conn
 func (l *Link) dial(ctx context.Context, node uint16, talk Purpose) (conn *tls.Conn, until time.Time, err error) {
 	address, ok := l.cfg.Address(node)
 	if !ok {
-		return nil, until, fmt.Errorf("node %d is not a member, or has just joined", node)
+		return nil, until, errNoMember
 	}
 	dialing, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

@@ -72,7 +72,7 @@ func TestATalk(t *testing.T) {
 				t.Error("a talk has not ended")
 			}
 		}
-		if _, err := ends[1].Open(t.Context(), 12, Purpose{"echoes", 2}); err == nil || !strings.Contains(err.Error(), "node 12 is not a member") {
+		if _, err := ends[1].Open(t.Context(), 12, Purpose{"echoes", 2}); err == nil || !strings.Contains(err.Error(), "it is not a member") {
 			t.Error(err)
 		}
 	})

@@ -1019,7 +1019,7 @@ func TestANodeGoesOnByItsPart(t *testing.T) {
 		s.pass(3*time.Minute + 2*time.Second)
 		is(0, "has ended, and in 11s their mail goes on, by 1/2 of each")
 		s.pass(11 * time.Second)
-		is(5, "mail under shared limits goes by 1/2 of each")
+		is(5, "this relay sends by 1/2 of each shared limit")
 		s.db.set(func() { s.db.away = nil })
 		s.pass(owner.Patience)
 		is(0, "")

@@ -79,7 +79,7 @@ func differing(all []share.Difference) string {
 		words = append(words, d.String())
 	}
 	return fmt.Sprintf("the nodes have different settings, and the smallest limit counts: %s. Give all nodes the same "+
-		"blocks, and reload", some(words, "; "))
+		"blocks, and reload: 'mta config reload'", some(words, "; "))
 }
 
 // some are the first of some words, for an alarm.
@@ -156,8 +156,8 @@ func (m *Membership) settingsDiffer() string {
 	if len(words) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("other nodes have other settings than this relay: %s. Give all nodes the same, and reload; "+
-		"'mta cluster status --json' names all that differ", some(words, "; "))
+	return fmt.Sprintf("the settings of other nodes differ from this relay's: %s. Give all nodes the same, and "+
+		"reload: 'mta config reload'; 'mta cluster status --json' names all that differ", some(words, "; "))
 }
 
 // absent is for how long a member has not written its row when it counts as away. It writes it every look.
@@ -223,7 +223,7 @@ func (s *Status) afterLoss() string {
 		return fmt.Sprintf("%s, and in %s their mail goes on, by 1/%d of each", ends, s.From.Round(time.Second),
 			s.Reserve)
 	}
-	return fmt.Sprintf("mail under shared limits goes by 1/%d of each", s.Reserve)
+	return fmt.Sprintf("this relay sends by 1/%d of each shared limit", s.Reserve)
 }
 
 // noReserve is why this node would wait after a loss of the database, against its settings; "": it would not.
@@ -233,7 +233,7 @@ func (m *Membership) noReserve() string {
 	if !m.cfg.Part || m.cfg.clock()-m.since < lasting {
 		return ""
 	}
-	const waits = "this relay has no effect of on_loss = \"part\", and would wait after a loss of the database: "
+	const waits = "on_loss = \"part\" has no effect here, and mail would wait after a loss of the database: "
 	if m.view.Version < postgres.Reserves {
 		return waits + "run 'mta cluster init' of this version"
 	}

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -46,9 +47,7 @@ func (e *Engine) Check(ctx context.Context, now func() time.Time) (found []Findi
 	add("version", s.Number >= oldest, "PostgreSQL %s (14 or newer is needed)", s.Version)
 	add("clock", off.Abs() < behind, "%v from the one here", off)
 	open := e.Unprotected()
-	if add("encryption", open == "", "%s", open); open == "" {
-		found[len(found)-1].Text = "sslmode=verify-full, or a local connection"
-	}
+	add("encryption", open == "", "%s", cmp.Or(open, "each connection is local or has sslmode=verify-full"))
 	var missing []string
 	if err := e.call(ctx, &missing, rights); err != nil {
 		return nil, err
@@ -65,7 +64,7 @@ func (e *Engine) Check(ctx context.Context, now func() time.Time) (found []Findi
 	case there < version:
 		add("schema", false, "version %d; mta cluster init makes it version %d", there, version)
 	default:
-		add("rights", true, "all that serve needs")
+		add("rights", true, "none is missing")
 		add("schema", true, "version %d", there)
 		e.inside(ctx, now, s.Names, add)
 	}
@@ -86,15 +85,18 @@ func (e *Engine) inside(ctx context.Context, now func() time.Time, names string,
 ) {
 	var s Standbys
 	err := e.call(ctx, &s, "SELECT mta_cluster.standbys()")
-	switch missing := s.Missing(); {
+	missing, with := s.Missing(), ""
+	switch {
 	case err != nil:
 		add("standby", false, "%v", err)
 	case missing == "":
+		with = ", with the standby"
 		add("standby", true, "%s; synchronous_standby_names = %q", strings.Join(s.Names, ", "), names)
 	case e.replicated:
-		add("standby", true, "left to the service that replicates")
+		add("standby", true, "not needed: a service replicates (--replicated)")
 	default:
-		add("standby", false, "%s; synchronous_standby_names = %q", missing, names)
+		add("standby", false, "%s; synchronous_standby_names = %q; if a service replicates: --replicated", missing,
+			names)
 	}
 	began, done := now(), false
 	ctx, cancel := context.WithTimeout(ctx, owner.Patience)
@@ -104,7 +106,7 @@ func (e *Engine) inside(ctx context.Context, now func() time.Time, names string,
 		return
 	}
 	took := now().Sub(began)
-	add("commit", took < slow, "%v with the standby", took.Round(10*time.Microsecond))
+	add("commit", took < slow, "%v%s", took.Round(10*time.Microsecond), with)
 }
 
 // Unprotected names a host to which the connection is not encrypted, or whose name is not verified; "": there is none.

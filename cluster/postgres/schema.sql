@@ -103,7 +103,8 @@ BEGIN
 	ELSIF standbys->'hidden' <> '0' THEN
 		RAISE EXCEPTION 'the owner of the schema mta_cluster does not see the state of standbys: grant it pg_monitor';
 	END IF;
-	RAISE EXCEPTION 'the database has no synchronous standby: a failover would lose what it has acknowledged';
+	RAISE EXCEPTION 'the database has no synchronous standby: a failover would lose what it has acknowledged. '
+		'Set synchronous_standby_names; --replicated is for a service that replicates below PostgreSQL';
 END $$;
 
 -- forgotten raises a node's incarnation, so that nothing counts any more that its processes ask for and claim. It

@@ -63,9 +63,9 @@ func (c *cli) clusterStatus(s api.Cluster) error {
 		f.add("database", "answered %s", ago(s.Silent))
 	}
 	if s.OnLoss == "part" && s.Part > 0 {
-		f.add("on loss", "mail goes on, by 1/%d of each shared limit", s.Part)
+		f.add("on loss", "goes on with 1/%d of each shared limit", s.Part)
 	} else if s.OnLoss == "part" {
-		f.add("on loss", "mail under shared limits waits: this node has no part of them in reserve yet")
+		f.add("on loss", "mail under shared limits waits: this relay has no part of them in reserve yet")
 	}
 	if s.Waiting > 0 {
 		f.add("unsent", "%s of this relay", plural(s.Waiting, "change"))
@@ -79,6 +79,7 @@ func (c *cli) clusterStatus(s api.Cluster) error {
 	for _, why := range s.Trouble {
 		f.add("problem", "%s", why)
 	}
+	fmt.Fprintln(c.out)
 	t := draw.New("", ">NODE", "ADDRESS", "VERSION", ">INCARNATION", "SEEN", "SETTINGS")
 	for _, m := range s.Members {
 		seen := ago(m.Seen)
