@@ -438,7 +438,7 @@ type Source struct {
 	MaxMessageRate Rate `conf:"max_message_rate"`
 	// Connections from this source to all sites together.
 	MaxConnectionRate Rate `conf:"max_connection_rate"`
-	// In a [cluster](cluster.md#what-there-is-today): these limits, and those of the blocks below, are each node's
+	// In a [cluster](cluster.md#shared-limits): these limits, and those of the blocks below, are each node's
 	// own, and not those of all nodes together.
 	LimitsPerNode bool `conf:"limits_per_node"`
 	OwnLimits     `conf:",inline"`
@@ -471,7 +471,7 @@ type Pool struct {
 	// 0 to 1000, 1 for those left out. [`mta pools weight`](cli.md#mta-pools) overrules it.
 	Weights   []SourceWeight `conf:"weights" node:"own"`
 	Dedicated []*Dedicated   `conf:"dedicated,block" node:"some"`
-	// In a [cluster](cluster.md#what-there-is-today): the limits of the blocks below are each node's own, and not
+	// In a [cluster](cluster.md#shared-limits): the limits of the blocks below are each node's own, and not
 	// those of all nodes together.
 	LimitsPerNode bool `conf:"limits_per_node"`
 	OwnLimits     `conf:",inline"`
@@ -568,7 +568,7 @@ type Tenant struct {
 	MaxMessageRate Rate `conf:"max_message_rate"`
 	// The tenant's messages to a site from one source: a pool of two sources allows it twice.
 	MaxMessageRatePerSource Rate `conf:"max_message_rate_per_source"`
-	// In a [cluster](cluster.md#what-there-is-today): all limits of this block are each node's own, and not those of
+	// In a [cluster](cluster.md#shared-limits): all limits of this block are each node's own, and not those of
 	// all nodes together.
 	LimitsPerNode bool `conf:"limits_per_node"`
 

@@ -146,7 +146,7 @@ type Provider struct {
 	Name string `conf:",label"`
 	// The names of its mail exchangers: `"mx.example.net"`, or `"*.example.net"` for all below it.
 	MX []Pattern `conf:"mx"`
-	// In a [cluster](cluster.md#what-there-is-today): the limits that this block sets are each node's own, and not
+	// In a [cluster](cluster.md#shared-limits): the limits that this block sets are each node's own, and not
 	// those of all nodes together.
 	LimitsPerNode bool `conf:"limits_per_node"`
 	// Traffic has only what the block sets; ask Config.Traffic for what applies.
@@ -175,7 +175,7 @@ type Domain struct {
 	// `"mailbox"`: ask the domain's host at RCPT whether the [recipient exists](submission.md#mailboxes); for mailbox
 	// servers of your own. The most specific block that has it decides.
 	VerifyRecipients string `conf:"verify_recipients" oneof:"off mailbox"`
-	// In a [cluster](cluster.md#what-there-is-today): the limits that this block sets are each node's own, and not
+	// In a [cluster](cluster.md#shared-limits): the limits that this block sets are each node's own, and not
 	// those of all nodes together.
 	LimitsPerNode bool `conf:"limits_per_node"`
 	// Traffic has only what the block sets; ask Config.Traffic for what applies.
