@@ -152,7 +152,8 @@ func (s *Scheduler) keepHouse(now time.Time) {
 	s.sweepBudgets(now)
 	s.forgetRefused(now)
 	s.remind(now)
-	s.db.Collect(now, func(p *destdb.Path) bool { return s.pools[p] != nil })
+	s.db.Collect(now, func(p *destdb.Path) bool { return s.pools[p] != nil },
+		func(site *destdb.Site) bool { return len(s.bySite[site.Name]) > 0 })
 	s.mu.Unlock()
 	s.save(false)
 }

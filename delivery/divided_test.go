@@ -458,3 +458,27 @@ func TestAPartGrowsAmidALongTransaction(t *testing.T) {
 		w.awaitResults(30, time.Hour)
 	})
 }
+
+// TestASiteWhoseMailWaitsIsSuspended: the picture keeps a site that has waited without a connection for longer than its
+// garbage collector waits, so that the mail sees what happens to the site.
+func TestASiteWhoseMailWaitsIsSuspended(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		w, d := dealt(t, both(Scope{MessageRate: gcra.Rate{Events: 50}}))
+		defer w.end()
+		w.send(routeTo("a", tier(w.host("mx", sink.Config{}))), 20)
+		time.Sleep(3 * time.Minute)
+		if _, known := w.s.Site("a"); !known {
+			t.Error("the site is not known any more")
+		}
+		w.s.Suspend("a", "", "maintenance over there", time.Now().Add(time.Hour))
+		d.give(w, map[string]float64{"provider big: messages": 50})
+		time.Sleep(10 * time.Second)
+		if n := len(w.settled()); n != 0 {
+			t.Errorf("%d left for a suspended site", n)
+		}
+		if n := w.s.Resume("a"); n != 1 {
+			t.Errorf("resumed %d", n)
+		}
+		w.awaitResults(20, time.Minute)
+	})
+}

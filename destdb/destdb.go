@@ -84,11 +84,12 @@ func New(l Lifetimes) *DB {
 }
 
 // Collect is the garbage collector: what is stale leaves the picture, and its record the store.
-// A path that goes is unused when it is met again. Keep, if not nil, holds paths that are in use.
+// A path that goes is unused when it is met again. keep, if not nil, holds paths that are in use, and keepSite
+// sites: whoever has one that goes would no longer see what happens to the site of that name.
 //
 // A call looks at a sixtieth of a large picture and goes on there the next time, since all that wait
 // for the picture wait for it: called each second, it has seen everything within a minute.
-func (db *DB) Collect(now time.Time, keep func(*Path) bool) {
+func (db *DB) Collect(now time.Time, keep func(*Path) bool, keepSite func(*Site) bool) {
 	n := sweep(db.hostsInOrder.n)
 	hosts := db.hostsInOrder.after(db.hostsSwept, n)
 	for _, h := range hosts {
@@ -102,7 +103,7 @@ func (db *DB) Collect(now time.Time, keep func(*Path) bool) {
 	sites := db.sitesInOrder.after(db.sitesSwept, n)
 	for _, s := range sites {
 		db.sitesSwept = s.Name
-		db.collectSite(s, now)
+		db.collectSite(s, now, keepSite)
 	}
 	if len(sites) < n {
 		db.sitesSwept = ""
@@ -131,9 +132,9 @@ func (db *DB) collectHost(h *Host, now time.Time, keep func(*Path) bool) {
 	}
 }
 
-func (db *DB) collectSite(s *Site, now time.Time) {
+func (db *DB) collectSite(s *Site, now time.Time, keep func(*Site) bool) {
 	s.Actions = slices.DeleteFunc(s.Actions, func(a Action) bool { return now.Sub(a.End) >= db.lifetimes.Closed })
-	if s.live == 0 && len(s.Actions) == 0 && now.Sub(s.used) >= db.lifetimes.Facts {
+	if s.live == 0 && len(s.Actions) == 0 && now.Sub(s.used) >= db.lifetimes.Facts && (keep == nil || !keep(s)) {
 		db.dropSite(s)
 	}
 }

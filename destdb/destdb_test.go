@@ -95,25 +95,25 @@ func TestS14Collect(t *testing.T) {
 	states := func() [3]State { return [3]State{p.State(), q.State(), live.State()} }
 
 	keep := func(*Path) bool { return true }
-	db.Collect(t0.Add(9*time.Minute), keep)
+	db.Collect(t0.Add(9*time.Minute), keep, nil)
 	if got := states(); got != [3]State{Closed, Retry, Idle} {
 		t.Fatalf("after 9 min: %v", got)
 	}
-	db.Collect(t0.Add(10*time.Minute), keep)
+	db.Collect(t0.Add(10*time.Minute), keep, nil)
 	if got := states(); got != [3]State{Unused, Retry, Idle} {
 		t.Fatalf("after 10 min: %v", got)
 	}
 	// A retry record's time counts from when it comes.
-	db.Collect(t0.Add(11*time.Minute), keep)
+	db.Collect(t0.Add(11*time.Minute), keep, nil)
 	if got := states(); got != [3]State{Unused, Unused, Idle} {
 		t.Fatalf("after 11 min: %v", got)
 	}
-	db.Collect(t0.Add(11*time.Minute), nil)
+	db.Collect(t0.Add(11*time.Minute), nil, nil)
 	if len(db.paths) != 1 || len(db.ways) != 1 {
 		t.Errorf("%d paths in the picture, want the live one", len(db.paths))
 	}
 	db.Closed(c)
-	db.Collect(t0.Add(2*time.Hour), nil)
+	db.Collect(t0.Add(2*time.Hour), nil, nil)
 	if len(db.paths)+len(db.ways)+len(db.hosts)+len(db.sites) != 0 {
 		t.Errorf("left: %d paths, %d hosts, %d sites", len(db.paths), len(db.hosts), len(db.sites))
 	}
@@ -182,7 +182,7 @@ func TestSuspensionIsKept(t *testing.T) {
 	db.Suspend(p.Host, Action{What: "suspended", Source: "out2", Begin: t0, End: t0.Add(48 * time.Hour)}, t0)
 	other := New(Lifetimes{Closed: 10 * time.Minute, Facts: time.Hour})
 	other.Learn(db.Changed(100))
-	other.Collect(t0.Add(20*time.Hour), nil)
+	other.Collect(t0.Add(20*time.Hour), nil, nil)
 	q := other.Path(PathKey{Source: "out1", Addr: addr}, "mx")
 	for _, p := range []*Path{p, q} {
 		at, waiting := p.Retrying(t0)
@@ -288,7 +288,7 @@ func TestCollectGoesOnWhereItWas(t *testing.T) {
 	}
 	for i := range 60 {
 		before := len(db.hosts) + len(db.sites)
-		db.Collect(t0.Add(time.Hour), nil)
+		db.Collect(t0.Add(time.Hour), nil, nil)
 		if gone := before - len(db.hosts) - len(db.sites); i == 0 && gone > 2*sweep(n) {
 			t.Errorf("%d of %d went at once", gone, before)
 		}
@@ -309,7 +309,7 @@ func BenchmarkCollect(b *testing.B) {
 		db.Touched(db.Site(fmt.Sprintf("site%06d", i)), t0)
 	}
 	for b.Loop() {
-		db.Collect(t0, nil)
+		db.Collect(t0, nil, nil)
 	}
 }
 
@@ -363,7 +363,7 @@ func TestHeard(t *testing.T) {
 	}
 	other := netip.MustParseAddrPort("192.0.2.2:25") // that nobody has sent to
 	db.Heard(other, "", theirs, t0, end)
-	db.Collect(end.Add(time.Hour), nil)
+	db.Collect(end.Add(time.Hour), nil, nil)
 	if db.Known(other) != nil || db.Known(addr) == nil {
 		t.Error("want the host forgotten that was only heard of")
 	}
@@ -376,11 +376,11 @@ func TestASuspendedSiteIsNotForgotten(t *testing.T) {
 	s.Actions = []Action{{What: "suspended", Begin: t0, End: end}}
 	db.Touched(s, t0)
 	for now := t0; now.Before(end); now = now.Add(time.Hour) {
-		if db.Collect(now, nil); len(db.Site("site").Actions) != 1 {
+		if db.Collect(now, nil, nil); len(db.Site("site").Actions) != 1 {
 			t.Fatalf("it is forgotten after %v", now.Sub(t0))
 		}
 	}
-	if db.Collect(end.Add(time.Hour), nil); len(db.sites) != 0 {
+	if db.Collect(end.Add(time.Hour), nil, nil); len(db.sites) != 0 {
 		t.Error("it is known for ever")
 	}
 }
