@@ -30,12 +30,13 @@ func (r *mailIn) tlsOf(c config.Certificates) (*tls.Config, error) {
 // openACME opens the sockets at which a certificate authority asks, when there is one.
 func (r *mailIn) openACME(cfg *config.Config, undo *undoer) error {
 	a := cfg.ACME
-	if len(a.Names) == 0 {
-		return nil
+	shared, err := wiring.Certificates(cfg, r.known, r.now, r.log)
+	if len(a.Names) == 0 || err != nil {
+		return err
 	}
 	ac := certificates.ACMEConfig{Names: a.Names, Email: a.Email, Directory: a.Directory, Dir: a.Path,
 		Addresses: r.serverAddresses, Published: check.Fresh(cfg, r.resolver).Addresses, Now: r.now, Log: r.log,
-		Changed: func() { r.alarms.Set(r.now(), alarm.Certs, r.certificateTrouble()) }}
+		Cluster: shared, Changed: func() { r.alarms.Set(r.now(), alarm.Certs, r.certificateTrouble()) }}
 	for address, to := range map[string]*net.Listener{a.HTTP: &ac.HTTP, a.TLS: &ac.TLS} {
 		if address == "" {
 			continue

@@ -30,10 +30,14 @@ import (
 const (
 	// renewCheck is how often a certificate is looked at.
 	renewCheck = time.Hour
+	// renewBefore the end, or in the last third of its time, a certificate is renewed: as package autocert does.
+	renewBefore = 30 * 24 * time.Hour
 	// Let's Encrypt allows 5 validations in vain for a name, within an hour. After mostInVain in a row, one for each
 	// kind of challenge comes each vainPause.
 	mostInVain = 3
 	vainPause  = 30 * time.Minute
+	// turnCheck is how often a relay without a certificate looks whether it is the one of the cluster that orders.
+	turnCheck = 10 * time.Second
 )
 
 // retries are the pauses after failures in a row; the last is repeated.
@@ -55,9 +59,22 @@ type ACMEConfig struct {
 	// Published gives the addresses of a name in the DNS, none and no error when there are none: the authority is not
 	// asked at first, since it would fail. Nil: that is not known.
 	Published func(ctx context.Context, name string) ([]netip.Addr, error)
-	Changed   func() // is called when Problem has changed; nil: nobody needs to know
+	Changed   func()  // is called when Problem has changed; nil: nobody needs to know
+	Cluster   Cluster // nil: the relay orders for itself
 	Now       func() time.Time
 	Log       *slog.Logger
+}
+
+// Cluster is several relays with the same names: one orders at a time, all answer the CA's questions, and have the
+// certificate. Its methods are those of ordering.Store.
+type Cluster interface {
+	Certificate(name string) []byte
+	Token(name string) []byte
+	PutCertificate(name string, data []byte) error
+	PutToken(ctx context.Context, name string, data []byte) error
+	DeleteToken(name string) error
+	Turn(ctx context.Context, name string) (mine bool, err error)
+	Watch(func(name string))
 }
 
 // ACME gets certificates from a CA and renews them (RFC 8555). What strangers ask for orders nothing. A nil ACME has no
@@ -67,7 +84,7 @@ type ACMEConfig struct {
 type ACME struct {
 	cfg       ACMEConfig
 	transport http.RoundTripper
-	ordering  sync.Mutex // one order at a time
+	ordering  chan struct{} // has room for one order at a time
 
 	mu     sync.Mutex // guards what follows
 	wanted map[string]*wanted
@@ -78,9 +95,10 @@ type wanted struct {
 	manager  *autocert.Manager // another for each attempt: it remembers a failure for a minute
 	have     *tls.Certificate
 	failed   error
-	next     time.Time // when the authority is asked again after that
-	failures int       // in a row
-	inVain   int       // validations since there was a certificate
+	next     time.Time     // when the authority is asked again after that
+	failures int           // in a row
+	inVain   int           // validations since there was a certificate
+	wake     chan struct{} // of the goroutine that orders: another node has a certificate
 }
 
 // NewACME makes an ACME that has nothing yet.
@@ -91,16 +109,65 @@ func NewACME(cfg ACMEConfig) *ACME {
 	if cfg.Changed == nil {
 		cfg.Changed = func() {}
 	}
-	a := &ACME{cfg: cfg, transport: transport, wanted: make(map[string]*wanted)}
+	a := &ACME{cfg: cfg, transport: transport, ordering: make(chan struct{}, 1), wanted: make(map[string]*wanted)}
 	for _, name := range cfg.Names {
-		a.wanted[name] = new(wanted)
+		a.wanted[name] = &wanted{wake: make(chan struct{}, 1)}
+	}
+	if cfg.Cluster == nil {
+		return a
+	}
+	cfg.Cluster.Watch(func(name string) {
+		select {
+		case a.wanted[name].wake <- struct{}{}:
+		default:
+		}
+	})
+	for _, name := range cfg.Names {
+		a.kept(context.Background(), name) // and so the others get it
 	}
 	return a
 }
 
-func (a *ACME) cache() Cache { return Cache{a.cfg.Dir, a.cfg.Now, a.cfg.Log} }
+func (a *ACME) cache() Cache {
+	return Cache{Dir: a.cfg.Dir, Cluster: a.cfg.Cluster, Directory: a.cfg.Directory, Now: a.cfg.Now, Log: a.cfg.Log}
+}
+
+// kept is the certificate that there is, unless it has ended; nil for none.
+func (a *ACME) kept(ctx context.Context, name string) *tls.Certificate {
+	data, err := a.cache().Get(ctx, name)
+	if err != nil {
+		return nil
+	}
+	c, err := tls.X509KeyPair(data, data)
+	if err != nil || c.Leaf.VerifyHostname(name) != nil || !a.cfg.Now().Before(c.Leaf.NotAfter) {
+		return nil
+	}
+	return &c
+}
+
+// errOthers is returned when another node of the cluster orders, or has a certificate.
+var errOthers = errors.New("another relay of the cluster orders the certificate")
+
+// turn returns why a certificate must not be ordered by this node now. A manager renews what it has as late as here.
+func (a *ACME) turn(ctx context.Context, name string) error {
+	fresh := func() bool {
+		c := a.kept(ctx, name)
+		return c != nil && c.Leaf.NotAfter.Sub(a.cfg.Now()) > min(c.Leaf.NotAfter.Sub(c.Leaf.NotBefore)/3, renewBefore)
+	}
+	if fresh() {
+		return errOthers
+	}
+	mine, err := a.cfg.Cluster.Turn(ctx, name)
+	if err == nil && (!mine || fresh()) { // it may have come before the turn
+		return errOthers
+	}
+	return err
+}
 
 func (a *ACME) manager(name string, through *orders) *autocert.Manager {
+	if a.cfg.Cluster != nil {
+		through.may = func(ctx context.Context) error { return a.turn(ctx, name) }
+	}
 	m := &autocert.Manager{
 		Prompt: autocert.AcceptTOS, Cache: a.cache(), HostPolicy: autocert.HostWhitelist(name), Email: a.cfg.Email,
 		Client: &acme.Client{
@@ -129,6 +196,13 @@ func (a *ACME) Run(ctx context.Context) {
 	if a == nil {
 		return
 	}
+	if a.cfg.Cluster != nil { // all answer for the node that orders
+		a.mu.Lock()
+		for name, w := range a.wanted {
+			w.manager = a.manager(name, &orders{next: a.transport})
+		}
+		a.mu.Unlock()
+	}
 	var all sync.WaitGroup
 	if l := a.cfg.HTTP; l != nil {
 		all.Go(func() {
@@ -155,9 +229,10 @@ func (a *ACME) Run(ctx context.Context) {
 				again := time.NewTimer(a.order(ctx, name))
 				select {
 				case <-again.C:
+				case <-a.wanted[name].wake:
 				case <-ctx.Done():
-					again.Stop()
 				}
+				again.Stop()
 			}
 		})
 	}
@@ -188,8 +263,15 @@ func (a *ACME) answer(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 // order gets a name's certificate: from the folder, or, when there is none or it ends soon, from the CA. It returns
 // when to look again.
 func (a *ACME) order(ctx context.Context, name string) (again time.Duration) {
-	a.ordering.Lock()
-	defer a.ordering.Unlock()
+	if a.cfg.Cluster != nil { // also while another name's is ordered
+		if kept := a.kept(ctx, name); kept != nil {
+			a.mu.Lock()
+			a.show(name, kept)
+			a.mu.Unlock()
+		}
+	}
+	a.ordering <- struct{}{}
+	defer func() { <-a.ordering }()
 	a.mu.Lock()
 	w, o := a.wanted[name], &orders{next: a.transport}
 	if w.have == nil {
@@ -197,8 +279,11 @@ func (a *ACME) order(ctx context.Context, name string) (again time.Duration) {
 	}
 	a.mu.Unlock()
 	err := a.published(ctx, name, w)
+	if err == nil && a.cfg.Cluster != nil && a.kept(ctx, name) == nil {
+		err = a.turn(ctx, name)
+	}
 	var c *tls.Certificate
-	if err == nil {
+	if err == nil || errors.Is(err, errOthers) && a.kept(ctx, name) != nil {
 		c, err = certificateOf(ctx, w.manager, name)
 	}
 	if ctx.Err() != nil {
@@ -207,6 +292,10 @@ func (a *ACME) order(ctx context.Context, name string) (again time.Duration) {
 	a.mu.Lock()
 	defer a.cfg.Changed()
 	defer a.mu.Unlock()
+	if errors.Is(err, errOthers) {
+		w.failed = nil
+		return turnCheck
+	}
 	if err != nil {
 		reasons := o.reasons()
 		w.failures, w.inVain = w.failures+1, w.inVain+len(reasons)
@@ -226,11 +315,21 @@ func (a *ACME) order(ctx context.Context, name string) (again time.Duration) {
 			"again in", again)
 		return again
 	}
-	if w.have == nil || !w.have.Leaf.Equal(c.Leaf) {
-		a.cfg.Log.Info("certificate is there", "name", name, "expires", c.Leaf.NotAfter.UTC().Format(time.RFC3339))
-	}
-	w.have, w.failed, w.failures, w.inVain = c, nil, 0, 0
+	a.show(name, c)
+	w.failed, w.failures, w.inVain = nil, 0, 0
 	return renewCheck
+}
+
+// show has clients see a certificate. In a cluster, managers look for those of other nodes only when they renew: one
+// that ends later stays. The caller has mu.
+func (a *ACME) show(name string, c *tls.Certificate) {
+	w := a.wanted[name]
+	if old := w.have; old != nil &&
+		(old.Leaf.Equal(c.Leaf) || a.cfg.Cluster != nil && old.Leaf.NotAfter.After(c.Leaf.NotAfter)) {
+		return
+	}
+	a.cfg.Log.Info("certificate is there", "name", name, "expires", c.Leaf.NotAfter.UTC().Format(time.RFC3339))
+	w.have = c
 }
 
 // published returns why the authority would fail: the name has no address. After some time it is asked all the same,
@@ -327,8 +426,11 @@ func (a *ACME) Problem() string {
 // orders gives the answer to the end of an order the order's URL, where an authority leaves it out. RFC 8555
 // (7.4) does not demand it, and package acme asks there how the order goes on. It also keeps why the authority could
 // not verify a name (RFC 8555, 6.7 and 8), which a manager leaves out of its error.
+//
+// In a cluster each request needs this node's turn.
 type orders struct {
 	next http.RoundTripper
+	may  func(context.Context) error // nil: it may
 
 	mu     sync.Mutex        // guards what follows
 	url    map[string]string // of an order, by the URL that ends it
@@ -345,6 +447,14 @@ func (o *orders) reasons() []string {
 const maxOrder = 1 << 20
 
 func (o *orders) RoundTrip(req *http.Request) (*http.Response, error) {
+	if o.may != nil {
+		if err := o.may(req.Context()); err != nil {
+			if req.Body != nil {
+				req.Body.Close()
+			}
+			return nil, err
+		}
+	}
 	res, err := o.next.RoundTrip(req)
 	if err != nil || req.Method != http.MethodPost {
 		return res, err
@@ -399,6 +509,11 @@ type Cache struct {
 	Dir string
 	Now func() time.Time
 	Log *slog.Logger
+	// Cluster has what other nodes have put, and gets all but the account's key, which is each node's own. Certificates
+	// are kept with the URL of the authority then, in a line that readers of PEM pass by: those of another one are
+	// missing.
+	Cluster   Cluster // nil: there is none
+	Directory string  // that URL
 }
 
 var _ autocert.Cache = Cache{}
@@ -408,8 +523,54 @@ const (
 	sumSize = len("sum 01234567\n")
 )
 
-// Get implements autocert.Cache.
+// How package autocert begins the name of an account's key, and the ends of its names for the answers to challenges.
+const (
+	account   = "acme_account"
+	tlsToken  = "+token"
+	httpToken = "+http-01"
+)
+
+const directoryLine = "directory %s\n"
+
+// Get implements autocert.Cache. In a cluster, of two certificates it is the one that ends later.
 func (c Cache) Get(ctx context.Context, name string) ([]byte, error) {
+	switch {
+	case c.Cluster == nil || strings.HasPrefix(name, account):
+		return c.get(ctx, name)
+	case isToken(name):
+		if data := c.Cluster.Token(name); data != nil {
+			return data, nil
+		}
+		return nil, autocert.ErrCacheMiss
+	}
+	data, err := c.get(ctx, name)
+	if line, rest, ok := bytes.Cut(data, []byte("\n")); ok && bytes.HasPrefix(line, []byte("directory ")) {
+		if data = rest; string(line)+"\n" != fmt.Sprintf(directoryLine, c.Directory) {
+			data, err = nil, autocert.ErrCacheMiss
+		}
+	}
+	if err == nil {
+		if err := c.Cluster.PutCertificate(name, data); err != nil {
+			c.Log.Error("the nodes of the cluster do not get a certificate", "name", name, "error", err)
+		}
+	} else if !errors.Is(err, autocert.ErrCacheMiss) {
+		return nil, err
+	}
+	newest := c.Cluster.Certificate(name)
+	if newest == nil || bytes.Equal(newest, data) {
+		return data, err
+	}
+	if err := c.put(name, fmt.Appendf(nil, directoryLine+"%s", c.Directory, newest)); err != nil {
+		c.Log.Error("another node's certificate is not kept", "name", name, "error", err)
+	}
+	return newest, nil
+}
+
+func isToken(name string) bool {
+	return strings.HasSuffix(name, tlsToken) || strings.HasSuffix(name, httpToken)
+}
+
+func (c Cache) get(ctx context.Context, name string) ([]byte, error) {
 	data, err := os.ReadFile(c.path(name))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -419,7 +580,7 @@ func (c Cache) Get(ctx context.Context, name string) ([]byte, error) {
 	case len(data) > sumSize && string(data[:sumSize]) == fmt.Sprintf(sumLine, smallfile.Sum(data[sumSize:])):
 		return data[sumSize:], nil
 	case bytes.HasPrefix(data, []byte("-----BEGIN ")): // an earlier program wrote it
-		if err := c.Put(ctx, name, data); err != nil {
+		if err := c.put(name, data); err != nil {
 			c.Log.Error("a file of acme has no sum until the disk takes it", "file", c.path(name), "error", err)
 		}
 		return data, nil
@@ -434,7 +595,18 @@ func (c Cache) Get(ctx context.Context, name string) ([]byte, error) {
 }
 
 // Put implements autocert.Cache.
-func (c Cache) Put(_ context.Context, name string, data []byte) error {
+func (c Cache) Put(ctx context.Context, name string, data []byte) error {
+	switch {
+	case c.Cluster == nil || strings.HasPrefix(name, account):
+		return c.put(name, data)
+	case isToken(name):
+		return c.Cluster.PutToken(ctx, name, data)
+	}
+	return errors.Join(c.put(name, fmt.Appendf(nil, directoryLine+"%s", c.Directory, data)),
+		c.Cluster.PutCertificate(name, data))
+}
+
+func (c Cache) put(name string, data []byte) error {
 	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
 		return err
 	}
@@ -443,6 +615,9 @@ func (c Cache) Put(_ context.Context, name string, data []byte) error {
 
 // Delete implements autocert.Cache.
 func (c Cache) Delete(_ context.Context, name string) error {
+	if c.Cluster != nil && isToken(name) {
+		return c.Cluster.DeleteToken(name)
+	}
 	if err := os.Remove(c.path(name)); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}

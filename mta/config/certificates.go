@@ -14,8 +14,8 @@ import (
 // true }`. By setting `names` you accept the authority's terms of service.
 type ACME struct {
 	block
-	// Host names; each gets a certificate. They must resolve to this machine in the DNS. STARTTLS is offered as soon as
-	// there is one.
+	// Host names; each gets a certificate, which nodes of a [cluster](cluster.md#certificates-by-acme) share. They must
+	// resolve to this machine in the DNS. STARTTLS is offered as soon as there is one.
 	Names []string `conf:"names" check:"hostname" node:"own"`
 	// The contact address for the authority.
 	Email string `conf:"email"`

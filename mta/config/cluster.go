@@ -31,9 +31,10 @@ type Cluster struct {
 	Key string `conf:"key" node:"own"`
 	// File in PEM form: the certificate of the cluster's authority, `ca.pem`.
 	CA string `conf:"ca" node:"own"`
-	// File with the key under which secrets that make tokens, such as those of unsubscribe links, and API keys are in
-	// the database: the `secrets.key` of [`mta cluster ca init`](cli.md#mta-cluster-ca), the same for all nodes. Without
-	// it a link, a return path or an API key is good at the node that made it, and refused by the others.
+	// File with the key under which secrets that make tokens, such as those of unsubscribe links, API keys and
+	// certificates of `acme` are in the database: the `secrets.key` of [`mta cluster ca init`](cli.md#mta-cluster-ca),
+	// the same for all nodes. Without it a link, a return path or an API key is good at the node that made it, and
+	// refused by the others.
 	SecretsKey string `conf:"secrets_key" node:"own"`
 	// A managed service replicates the database below PostgreSQL, so that no standby shows. Without it a relay joins
 	// only if there is a synchronous standby, and its absence is the alarm `cluster_standby`.

@@ -1,6 +1,7 @@
 package wiring
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,10 +12,12 @@ import (
 
 	"example.org/mta/cluster/exchange"
 	"example.org/mta/cluster/membership"
+	"example.org/mta/cluster/ordering"
 	"example.org/mta/cluster/postgres"
 	"example.org/mta/cluster/secrets"
 	"example.org/mta/delivery"
 	"example.org/mta/delivery/outages"
+	"example.org/mta/internal/certificates"
 	"example.org/mta/internal/settings"
 	"example.org/mta/mta/config"
 	"example.org/mta/submission/auth"
@@ -83,6 +86,22 @@ func APIKeys(
 		return nil, err
 	}
 	return s, c.Add("key", s, s.Empty())
+}
+
+// Certificates shares the certificates of acme, nil where nothing secret is shared. A node without names reads them,
+// too: what all have read is deleted from the database.
+func Certificates(
+	cfg *config.Config, c *exchange.Exchange, now func() time.Time, log *slog.Logger,
+) (certificates.Cluster, error) {
+	keys, err := secretsKey(cfg)
+	if keys == nil {
+		return nil, err
+	}
+	s := ordering.New(ordering.Config{
+		Node: cfg.NodeID, Directory: cfg.ACME.Directory, Names: cfg.ACME.Names, Keys: keys, Note: c.Of("acme"),
+		Behind: func(ctx context.Context) string { return c.Behind(ctx, "acme") }, Now: now, Log: log,
+	})
+	return s, c.Add("acme", s, true) // which is in memory
 }
 
 // Outages shares which hosts can't be reached, nil without a cluster.
