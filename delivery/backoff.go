@@ -169,7 +169,7 @@ func (s *Scheduler) judge(c *connection, r reply.Reply, session bool, now time.T
 }
 
 // ofSession are the words of a reply that only ends a session, after so many messages.
-var ofSession = regexp.MustCompile(`(?i)session|connection`)
+var ofSession = regexp.MustCompile(`(?i)session|connection|channel`)
 
 // judgeEnd applies the rules to a 421 that ended a connection which had had mail. No message has it as its result: what
 // was on its way goes to another connection, which a site that refuses because of the rate may let pass, so that it

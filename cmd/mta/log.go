@@ -392,7 +392,8 @@ func (c *cli) followAll(ctx context.Context, client *api.Client, q records,
 		f.from[row.Node] = row.Value.Next
 	}
 	err = c.searchAll(ctx, client, before, func(node int, record []byte) error {
-		if _, at, err := accounting.ParseEventID(linelog.EventID(record)); err == nil && at.String() >= f.from[node] {
+		_, at, err := accounting.ParseEventID(linelog.EventID(record))
+		if from, asked := f.from[node]; asked && err == nil && at.String() >= from {
 			return nil // it is followed
 		}
 		return each(node, record)
