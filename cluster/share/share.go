@@ -144,7 +144,7 @@ func (b *bucket) part(n, units int64) float64 {
 	if units <= 0 || n <= 0 {
 		return 0
 	}
-	c := b.content * min(1, float64(n)/float64(units))
+	c := max(0, b.content) * min(1, float64(n)/float64(units)) // what was spent may be more, by less than grain
 	b.content -= c
 	return c
 }

@@ -740,3 +740,33 @@ func TestABucketFillsSlowerByTheDrift(t *testing.T) {
 		t.Errorf("%g events in five seconds of a fast clock, at most %g", b.content, most)
 	}
 }
+
+// TestNobodyGivesUpLessThanNothing: an event that is all but there is spent, and the ask that follows is not refused.
+func TestNobodyGivesUpLessThanNothing(t *testing.T) {
+	terms := term.Term{Length: 3 * time.Minute, Drift: 200e-6}
+	l := Limit{Name: "rate", Rate: 1, Burst: 10}
+	book, now := NewBook(0, terms, time.Minute), time.Minute
+	h := NewHolder(terms, term.Order{Incarnation: 1, Process: 1})
+	ask := func() {
+		t.Helper()
+		o, items := h.Ask(now)
+		if err := book.Hear(now, 1, o, items); err != nil {
+			t.Fatal(err)
+		}
+		h.Answer(now, o, book.Round(now)[1])
+		book.Written()
+	}
+	if err := h.Want(l, whole, func() time.Duration { return now }); err != nil {
+		t.Fatal(err)
+	}
+	ask()
+	h.Spend(now, l.Name, 10)
+	now += time.Duration(float64(time.Second)/(1-terms.Drift)) - 100*time.Nanosecond
+	if n := h.Spend(now, l.Name, 1); n != 1 {
+		t.Fatalf("%d events are spent", n)
+	}
+	if err := h.Want(l, whole/2, func() time.Duration { return now }); err != nil {
+		t.Fatal(err)
+	}
+	ask()
+}
