@@ -219,12 +219,23 @@ func (s *Store) Turn(ctx context.Context, name string) (mine bool, err error) {
 		s.mu.Lock()
 	}
 	switch {
-	case t.other != "" || !s.certs[name].ends.Equal(had):
+	case t.other != "":
 		return false, nil
+	case !s.certs[name].ends.Equal(had):
+		return false, s.withdraw(name, t)
 	case t.confirmed != "" && s.cfg.Now().Before(t.until):
 		return true, nil
 	}
 	return false, ErrUndecided
+}
+
+// withdraw takes this node's claim back: it would keep the others from ordering after their next start. The caller has
+// mu.
+func (s *Store) withdraw(name string, t *turn) error {
+	if t.claim == "" {
+		return nil
+	}
+	return s.change([]string{s.key(turns, name)}, func() { t.claim, t.confirmed = "", "" })
 }
 
 // key is that of a value: its form, the authority, and a name.
