@@ -224,3 +224,54 @@ func TestSlowDownOutlivesARestart(t *testing.T) {
 		w.awaitResults(120, 2*time.Minute)
 	})
 }
+
+// TestRepliesThatEndAConnection: a 421 at MAIL counts for the rules if it is about the rate and not about the session,
+// and once, whether it ends a connection that has had mail or is the answer to a message.
+func TestRepliesThatEndAConnection(t *testing.T) {
+	const rate = "421 4.7.0 too many messages, slow down"
+	for what, c := range map[string]struct {
+		reply          string
+		first          bool // a connection's first message gets it, not its third
+		needs, actions int
+	}{
+		"the rate":                    {rate, false, 1, 1},
+		"the session":                 {"421 4.7.0 too many messages in this session", false, 1, 0},
+		"the channel":                 {"421 4.7.0 too many messages, closing transmission channel", false, 1, 0},
+		"no reason":                   {"421 4.3.2 shutting down", false, 1, 0},
+		"the rate, to a message":      {rate, true, 1, 1},
+		"the rate, to a message once": {rate, true, 2, 0},
+	} {
+		bubble.Test(t, func(t *testing.T) {
+			var actions []destdb.Action
+			w := newWorld(t, func(cfg *Config) {
+				unhurried(Limits{Site: Scope{Connections: 1}})(cfg)
+				cfg.OnAction = func(_ string, a destdb.Action) { actions = append(actions, a) }
+				cfg.Backoff = []Rule{{Name: "421", Codes: []int{421}, Suspend: time.Hour,
+					After: gcra.Rate{Events: c.needs, Per: time.Hour}}}
+			})
+			defer w.end()
+			var mu sync.Mutex // guards mails
+			mails := 0
+			r := routeTo("a", tier(w.host("mx", sink.Config{Hook: func(x sink.Command) (a sink.Answer) {
+				if x.Phase == sink.Mail {
+					mu.Lock()
+					defer mu.Unlock()
+					if mails++; mails == 3 || c.first && mails == 1 {
+						a.Reply = c.reply
+					}
+				}
+				return a
+			}})))
+			n := 3
+			if c.first {
+				n = 1
+			}
+			w.send(r, n)
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			if len(actions) != c.actions {
+				t.Errorf("%s: %d actions, want %d: %+v", what, len(actions), c.actions, actions)
+			}
+		})
+	}
+}

@@ -113,7 +113,7 @@ func (q *Queue) withhold(id uint64, rcpts []uint16, w *Withheld, expired bool) (
 			w.Unreadable++
 		case e.State() == StateLeased:
 			w.InDelivery++
-			if !expired && !e.Action().Asks() {
+			if !e.Action().Asks() {
 				e.SetAction(schedule.Recall)
 			}
 		case (e.State() == StateEnding || e.Action() != schedule.Nothing) &&
