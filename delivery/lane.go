@@ -374,6 +374,8 @@ const pathAt = 2
 func (l *lane) tenantGate(t *tenant, now time.Time) waitReason {
 	if t.limitsAt != l.limGen {
 		t.limits, t.limitsAt = l.s.limitsFor(l.route, l.source.Name, t.name), l.limGen
+		l.eachRate(t.account, func(b *budget, r gcra.Rate) { b.messages.Forgive(now, r) })
+		t.rate.Forgive(now, t.limits.TenantPath.MessageRate)
 	}
 	if rate := t.limits.Tenant.MessageRate; !rate.Unlimited() {
 		b := l.s.tenantBudget(t.name)

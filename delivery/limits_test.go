@@ -475,24 +475,40 @@ func TestARefusedConnectionIsToldOnce(t *testing.T) {
 	}
 }
 
+// TestReloadActsAtOnce: what was sent at a slower rate of whatever scope keeps nothing waiting.
 func TestReloadActsAtOnce(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		rate := gcra.Rate{Events: 1, Per: time.Hour, Burst: 1}
-		w := newWorld(t, atOnce(func(c *Config) {
-			c.Limits = func(*route.Route, string, string) Limits {
-				return Limits{Site: Scope{MessageRate: rate}}
-			}
-		}))
-		defer w.end()
-		w.send(routeTo("a", tier(w.host("mx", sink.Config{}))), 20)
-		w.awaitResults(1, time.Minute)
-		if n := len(w.settled()); n != 1 {
-			t.Fatalf("%d results at one an hour", n)
+	slow := gcra.Rate{Events: 1, Per: time.Hour, Burst: 1}
+	for what, limits := range map[string]func(gcra.Rate) Limits{
+		"relay":       func(r gcra.Rate) Limits { return Limits{Relay: Scope{MessageRate: r}} },
+		"site":        func(r gcra.Rate) Limits { return Limits{Site: Scope{MessageRate: r}} },
+		"source":      func(r gcra.Rate) Limits { return Limits{Source: Scope{MessageRate: r}} },
+		"tenant":      func(r gcra.Rate) Limits { return Limits{Tenant: Scope{MessageRate: r}} },
+		"tenant path": func(r gcra.Rate) Limits { return Limits{TenantPath: Scope{MessageRate: r}} },
+		"rule":        func(r gcra.Rate) Limits { return Limits{Rules: []RuleRate{{Rule: 1, Rate: r, Why: "slow"}}} },
+		"connections": func(r gcra.Rate) Limits {
+			return Limits{Site: Scope{ConnectionRate: r}, MaxDeliveriesPerConnection: 1}
+		},
+	} {
+		for _, fast := range []gcra.Rate{{}, {Events: 100}, {Events: 10, Burst: 1}} {
+			t.Run(fmt.Sprint(what, " ", fast), func(t *testing.T) {
+				bubble.Test(t, func(t *testing.T) {
+					rate := slow
+					w := newWorld(t, atOnce(func(c *Config) {
+						c.Limits = func(*route.Route, string, string) Limits { return limits(rate) }
+					}))
+					defer w.end()
+					w.send(routeTo("a", tier(w.host("mx", sink.Config{}))), 20)
+					w.awaitResults(1, time.Minute)
+					if n := len(w.settled()); n != 1 {
+						t.Fatalf("%d results at one an hour", n)
+					}
+					rate = fast
+					w.s.Reload(nil)
+					w.awaitResults(20, 3*time.Second)
+				})
+			})
 		}
-		rate = gcra.Rate{}
-		w.s.Reload(nil)
-		w.awaitResults(20, time.Second)
-	})
+	}
 }
 
 // A rate counts the transactions that begin. What a lost connection had not begun is not charged twice.

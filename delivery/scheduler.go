@@ -307,6 +307,7 @@ func (l *lane) adopt(r *route.Route, src Source, now time.Time) {
 	}
 	l.slows = nil
 	l.slowDown(now)
+	l.forgive(now)
 }
 
 func (s *Scheduler) limitsFor(r *route.Route, source, tenant string) Limits {

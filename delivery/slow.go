@@ -139,7 +139,16 @@ func (l *lane) slowDown(now time.Time) bool {
 			l.limits.Path = l.limits.Path.Least(x.Scope)
 		}
 	}
+	l.forgive(now)
 	return true
+}
+
+// forgive has the lane not wait for what was sent at a slower rate than it has now.
+func (l *lane) forgive(now time.Time) {
+	for _, x := range l.scopes {
+		x.b.messages.Forgive(now, x.scope.MessageRate)
+		x.b.connections.Forgive(now, x.scope.ConnectionRate)
+	}
 }
 
 // text is what a slow-down allows, in words.

@@ -114,6 +114,38 @@ func slowedByReply(t *testing.T, connections int) {
 	})
 }
 
+// TestASlowDownIsEnded by an operator: mail does not wait for what left at its rate.
+func TestASlowDownIsEnded(t *testing.T) {
+	for _, bySource := range []bool{false, true} {
+		bubble.Test(t, func(t *testing.T) {
+			w := newWorld(t, func(c *Config) {
+				unhurried(Limits{Site: Scope{MessageRate: gcra.Rate{Events: 1000}}, Path: Scope{MessageRate: gcra.Rate{Events: 1000}}})(c)
+				c.Backoff = []Rule{{Name: "slow", Codes: []int{421}, Slow: 24 * time.Hour, BySource: bySource,
+					Rate: gcra.Rate{Events: 1, Per: time.Hour}}}
+			})
+			defer w.end()
+			n := 0
+			r := routeTo("a", tier(w.host("mx", sink.Config{Hook: func(c sink.Command) (a sink.Answer) {
+				if c.Phase == sink.Mail {
+					if n++; n == 1 {
+						a.Reply = unusualRate
+					}
+				}
+				return a
+			}})))
+			w.send(r, 1)
+			w.awaitResults(1, time.Minute)
+			w.send(r, 20)
+			time.Sleep(10 * time.Minute)
+			if got := len(w.settled()); got != 2 {
+				t.Errorf("%d results at one an hour", got)
+			}
+			w.s.Resume("a")
+			w.awaitResults(21, 2*time.Second)
+		})
+	}
+}
+
 // A rule with a threshold leaves single refusals to those behind it.
 func TestRuleAfterSeveralRefusals(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {

@@ -113,8 +113,11 @@ func (l *Limiter) GiveBack(r Rate, n int) {
 	}
 }
 
-// Forgive forgets what was taken at a slower rate than r.
+// Forgive forgets what was taken at a slower rate than r, if that is one, by events that were allowed.
 func (l *Limiter) Forgive(now time.Time, r Rate) {
+	if r.Unlimited() {
+		return
+	}
 	if most := now.Add(r.Interval() * time.Duration(r.Depth())); l.due.After(most) {
 		l.due = most
 	}
