@@ -44,8 +44,14 @@ type Limits struct {
 	shared SharedLimits // nil: what is asked for here is all
 
 	mu    sync.Mutex
-	by    map[asker]*[measures]gcra.Limiter
+	by    map[asker]*[measures]paced
 	prune int // when by has so many, those that matter no more go
+}
+
+// paced is what was taken at a rate.
+type paced struct {
+	gcra.Limiter
+	rate gcra.Rate // as it was when the limit was looked at last
 }
 
 // asker is a key or a tenant.
@@ -53,7 +59,7 @@ type asker struct{ kind, name string }
 
 // NewLimits makes a book without entries.
 func NewLimits(now func() time.Time) *Limits {
-	return &Limits{now: now, by: make(map[asker]*[measures]gcra.Limiter), prune: 1024}
+	return &Limits{now: now, by: make(map[asker]*[measures]paced), prune: 1024}
 }
 
 // SharedLimits gives this relay its part of limits that it shares with others, by name.
@@ -137,13 +143,13 @@ func (b *Limits) charge(all []limit, n [measures]int) (wait time.Duration, over 
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, l := range all {
-		if d := b.of(now, l.asker)[l.what].Next(now, l.rate, n[l.what]).Sub(now); d > 0 && n[l.what] > 0 {
+		if d := b.of(now, &l).Next(now, l.rate, n[l.what]).Sub(now); d > 0 && n[l.what] > 0 {
 			wait, over = max(wait, d), append(over, l.policy())
 		}
 	}
 	if over == nil {
 		for _, l := range all {
-			b.of(now, l.asker)[l.what].Take(now, l.rate, n[l.what])
+			b.of(now, &l).Take(now, l.rate, n[l.what])
 		}
 	}
 	return wait, over
@@ -190,7 +196,7 @@ func (b *Limits) take(l *limit, n int) intake.Part {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := b.now()
-	x := &b.of(now, l.asker)[l.what]
+	x := b.of(now, l)
 	if d := x.Next(now, l.rate, n).Sub(now); d > 0 {
 		return intake.Part{Wait: d}
 	}
@@ -206,7 +212,7 @@ func (b *Limits) refund(l *limit, n int) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.of(b.now(), l.asker)[l.what].GiveBack(l.rate, n)
+	b.of(b.now(), l).GiveBack(l.rate, n)
 }
 
 // owe takes what has turned out only now. It may be more than there is: the next request waits.
@@ -224,7 +230,7 @@ func (c *Call) owe(what measure, n int64) {
 		case book.shared != nil && !l.own:
 			book.shared.Owe(l.name(), l.rate, n)
 		default:
-			book.of(now, l.asker)[what].Take(now, l.rate, int(min(n, math.MaxInt32)))
+			book.of(now, &l).Take(now, l.rate, int(min(n, math.MaxInt32)))
 		}
 	}
 }
@@ -232,19 +238,25 @@ func (c *Call) owe(what measure, n int64) {
 // Recipients charges the recipients of the request. Over a limit it returns a 429.
 func (c *Call) Recipients(n int) error { return c.charge([measures]int{recipients: n}) }
 
-// of gives the limiters of a key or tenant. mu is held.
-func (b *Limits) of(now time.Time, who asker) *[measures]gcra.Limiter {
-	if there := b.by[who]; there != nil {
-		return there
+// of gives the limiter of a limit. mu is held.
+func (b *Limits) of(now time.Time, l *limit) *gcra.Limiter {
+	all := b.by[l.asker]
+	if all == nil {
+		if len(b.by) >= b.prune {
+			maps.DeleteFunc(b.by, func(_ asker, ls *[measures]paced) bool {
+				return ls[requests].Paid(now) && ls[recipients].Paid(now) && ls[octets].Paid(now)
+			})
+			b.prune = max(1024, 2*len(b.by))
+		}
+		all = new([measures]paced)
+		b.by[l.asker] = all
 	}
-	if len(b.by) >= b.prune {
-		maps.DeleteFunc(b.by, func(_ asker, ls *[measures]gcra.Limiter) bool {
-			return ls[requests].Paid(now) && ls[recipients].Paid(now) && ls[octets].Paid(now)
-		})
-		b.prune = max(1024, 2*len(b.by))
+	x := &all[l.what]
+	if x.rate != l.rate {
+		x.rate = l.rate
+		x.Forgive(now, l.rate)
 	}
-	b.by[who] = new([measures]gcra.Limiter)
-	return b.by[who]
+	return &x.Limiter
 }
 
 // describe writes the fields RateLimit-Policy and RateLimit (draft-ietf-httpapi-ratelimit-headers-11). What is left of
@@ -268,7 +280,7 @@ func (b *Limits) describe(all []limit, h http.Header) {
 			left = b.shared.Left(l.name(), l.rate)
 			whole = time.Duration(max(0, int64(depth)-left)) * l.rate.Interval()
 		} else {
-			x := &b.of(now, l.asker)[l.what]
+			x := b.of(now, &l)
 			left, whole = int64(x.Left(now, l.rate)), x.Whole(now)
 		}
 		states = append(states, fmt.Sprintf(`"%s";r=%d;t=%d`, l.policy(), left, seconds(whole)))

@@ -82,11 +82,30 @@ func TestLimitsForgetWhoIsPaid(t *testing.T) {
 	b := NewLimits(c.now)
 	for i := range 10_000 {
 		c.at = c.at.Add(time.Millisecond)
-		b.of(c.at, asker{"key", string(rune(i))})[requests].Take(c.at, perSecond(10), 1)
+		b.of(c.at, &limit{asker: asker{"key", string(rune(i))}, what: requests}).Take(c.at, perSecond(10), 1)
 	}
 	if n := len(b.by); n > 2048 {
 		t.Errorf("%d are kept", n)
 	}
+}
+
+// TestALimitIsRaised: nobody waits for what it was before.
+func TestALimitIsRaised(t *testing.T) {
+	c := &clock{time.Unix(1e9, 0)}
+	b := NewLimits(c.now)
+	l := limit{asker: asker{"key", "k"}, what: requests, rate: gcra.Rate{Events: 1, Per: time.Hour}}
+	ask := func(want time.Duration) {
+		t.Helper()
+		if wait, _ := b.charge([]limit{l}, [measures]int{requests: 1}); wait != want {
+			t.Errorf("it waits for %v, want %v", wait, want)
+		}
+	}
+	ask(0)
+	ask(time.Hour)
+	l.rate = perSecond(1)
+	ask(time.Second)
+	c.at = c.at.Add(time.Second)
+	ask(0)
 }
 
 // parts are this relay's of limits that it shares. It implements SharedLimits.

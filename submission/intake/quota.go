@@ -268,6 +268,7 @@ func (b *Quotas) find(a *quotaAccount, l QuotaLimits, octets int64, now time.Tim
 
 // excess is find by what this relay has alone. mu is held.
 func (b *Quotas) excess(a *quotaAccount, l QuotaLimits, octets int64, now time.Time) Excess {
+	a.pace.Forgive(now, l.Rate) // it may have been slower
 	if wait := a.pace.Next(now, l.Rate, 1).Sub(now); wait > 0 {
 		return Excess{Reason: OverRate, Limits: l, Wait: wait}
 	}

@@ -59,6 +59,16 @@ func TestRateOfATenant(t *testing.T) {
 	if accepted != 100 {
 		t.Errorf("%d were accepted in 10 s at 10/s", accepted)
 	}
+	w.now = w.now.Add(time.Second)
+	for _, c := range []struct {
+		events int
+		wait   time.Duration
+	}{{1, 0}, {1, time.Hour}, {3600, time.Second}} { // nobody waits for what the rate was before
+		w.limits["acme"] = QuotaLimits{Rate: gcra.Rate{Events: c.events, Per: time.Hour}}
+		if _, _, over := w.Begin("acme", 1, false); over.Wait != c.wait {
+			t.Errorf("at %d/h it waits for %v, want %v", c.events, over.Wait, c.wait)
+		}
+	}
 }
 
 // What is not accepted costs nothing of the rate.
