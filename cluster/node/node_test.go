@@ -192,6 +192,7 @@ type machine struct {
 	send    func(link.Message) // nil: without a link
 	watch   func(link.Message) // nil: nobody does
 	changed func()
+	rows    map[uint16]uint64 // the incarnations of members; nil: all have 1
 }
 
 // three begins a cluster of three nodes that want 50 events a second and 3 connections each.
@@ -284,7 +285,7 @@ func (m *machine) config(dead chan struct{}) Config {
 	return Config{Node: m.id, Engine: through{m, dead}, Term: terms,
 		Path: m.path(), Boot: uint64(m.id), Rand: rand.New(rand.NewPCG(uint64(m.id), 1)), Now: time.Now,
 		Clock:       func() time.Duration { return time.Duration(float64(time.Since(base)) * (1 + m.drift)) },
-		Incarnation: func(uint16) uint64 { return 1 },
+		Incarnation: m.incarnation,
 		Members:     func() []uint16 { return []uint16{1, 2, 3} },
 		Send: func(msg link.Message) {
 			if m.watch != nil {
@@ -312,6 +313,15 @@ func (m *machine) config(dead chan struct{}) Config {
 		},
 		Log: m.log, Changed: m.changed,
 	}
+}
+
+func (m *machine) incarnation(node uint16) uint64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.rows == nil {
+		return 1
+	}
+	return m.rows[node]
 }
 
 func (m *machine) receive(msg link.Message) error {
@@ -1127,8 +1137,13 @@ func TestWhatANodeRefuses(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		s := three(t)
 		s.settle()
-		n := s.nodes[s.owner(hundred.Name)].now
-		n.cfg.Incarnation = func(node uint16) uint64 { return map[uint16]uint64{8: 3}[node] }
+		m := s.nodes[s.owner(hundred.Name)]
+		n, row := m.now, func(rows map[uint16]uint64) {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			m.rows = rows
+		}
+		row(map[uint16]uint64{1: 1, 2: 1, 3: 1, 8: 3})
 		for from, want := range map[uint16]string{8: "node 8 asks as incarnation 2, and its row has 3",
 			9: "node 9 asks as incarnation 2, and its row has 0"} {
 			err := n.Receive(link.Message{Message: member.Message{From: from, To: n.cfg.Node,
@@ -1137,7 +1152,7 @@ func TestWhatANodeRefuses(t *testing.T) {
 				t.Errorf("%v, want %s", err, want)
 			}
 		}
-		n.cfg.Incarnation = func(uint16) uint64 { return 1 }
+		row(nil)
 		err := n.Receive(link.Message{Message: member.Message{From: 3, To: n.cfg.Node, Shard: member.Shard("hundred"),
 			Ask: &member.Ask{Order: term.Order{Incarnation: 9}, Shares: []share.Item{{Limit: hundred, Held: 1e14}}}}})
 		if err == nil || !strings.HasPrefix(err.Error(), `node 3 asks for 0 units of limit "hundred" with 100000000000000`) {
