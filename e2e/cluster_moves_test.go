@@ -84,7 +84,12 @@ func TestAClusterMovesMail(t *testing.T) {
 		})
 		return m
 	}
-	out, err := two.try("cluster", "drain", "--timeout", "1ms", "1")
+	queued, err := one.left()
+	out := two.mta(t, "cluster", "drain", "--dry-run", "1")
+	if err != nil || out != fmt.Sprintf("1 node would be changed\n%d recipients would move\n", queued) {
+		t.Errorf("a dry run prints %s; %d recipients are queued, %v", out, queued, err)
+	}
+	out, err = two.try("cluster", "drain", "--timeout", "1ms", "1")
 	if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.ExitCode() != 3 || !strings.Contains(out, "not all moved within 1ms: ") {
 		t.Errorf("a drain that takes longer than it may prints %s, %v", out, err)
 	}

@@ -350,6 +350,7 @@ shows the same move. 'mta cluster undrain' or a restart of the relay end the mov
 		return done, err
 	}, func(done api.DrainedNode) error {
 		if c.wouldChange(done.Effect, "node") {
+			fmt.Fprintf(c.out, "%s would move\n", plural(int(done.Moving.Left), "recipient"))
 			return nil
 		}
 		fmt.Fprintf(c.out, "node %d takes no new mail; %s\n", done.Moving.Node, moved(&done.Moving))
