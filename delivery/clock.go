@@ -218,8 +218,8 @@ func (s *Scheduler) watch(c *connection, now time.Time) {
 	switch {
 	case c.session == nil:
 		return
-	case c.rec.Backlog == 0 && c.rec.Phase == destdb.Open && now.Sub(c.rec.Since) >= c.limits.IdleTimeout,
-		c.rec.Backlog > 0 && c.rec.Phase == destdb.Open && now.Sub(c.rec.Made) >= c.limits.ActiveTimeout:
+	case c.rec.Backlog == 0 && c.rec.Phase == destdb.Open && now.Sub(c.rec.Since) >= c.lane.limits.IdleTimeout,
+		c.rec.Backlog > 0 && c.rec.Phase == destdb.Open && now.Sub(c.rec.Made) >= c.lane.limits.ActiveTimeout:
 		c.retire()
 	case c.leaving && c.rec.Backlog == 0 && now.Sub(c.rec.Since) >= quitPatience && c.missed():
 		c.session.Close()

@@ -52,7 +52,7 @@ type connection struct {
 	source Source
 	route  *route.Route
 	demand tlspolicy.Demand
-	limits Limits
+	limits Limits // when it was begun, for those who don't have the lock: the lane has those in force
 	id     string
 
 	// Guarded by Scheduler.mu.
@@ -62,7 +62,6 @@ type connection struct {
 	tenant   string  // for whose message it was opened
 	cargo    []cargo
 	given    int // transactions handed to it
-	most     int // that it may be given
 	learned  learned
 	last     time.Time // when a transaction was settled last, or it became busy
 	sent     int64     // octets, when the watch looked last
@@ -363,7 +362,7 @@ func (s *Scheduler) failedToOpen(c *connection, err error) {
 	s.countConnect(c, err)
 	s.opening(c)
 	if s.dialing.Err() == nil && !s.draining && !c.unwanted {
-		backoff := destdb.Backoff{First: c.limits.HostRetry, Max: c.limits.MaxHostRetry}
+		backoff := c.lane.limits.backoff()
 		failed := c.rec.Path.Host.Broken.Failures
 		if anySource {
 			s.db.Unreachable(c.rec.Path.Host, now, r, backoff)
@@ -409,10 +408,6 @@ func (s *Scheduler) stands(c *connection, sess session) {
 	s.db.Works(c.rec.Path, now)
 	c.learn(now)
 	free := c.arrived()
-	c.most = c.limits.MaxDeliveriesPerConnection
-	if m := c.rec.Path.Host.Facts.MailMax; m > 0 {
-		c.most = min(c.most, m)
-	}
 	c.rec.Since, c.rec.Phase, c.stood = now, destdb.Open, now
 	c.measure()
 	c.recount()
@@ -509,9 +504,18 @@ func (s *Scheduler) assign(l *lane, g *group, c *connection, now time.Time) {
 		return
 	}
 	l.charge(g.tenant, now)
-	if c.given >= c.most || now.Sub(c.rec.Made) >= c.limits.ActiveTimeout {
+	if c.given >= c.mostGiven() || now.Sub(c.rec.Made) >= c.lane.limits.ActiveTimeout {
 		c.retire()
 	}
+}
+
+// mostGiven is how many transactions the connection may have in all.
+func (c *connection) mostGiven() int {
+	n := c.lane.limits.MaxDeliveriesPerConnection
+	if m := c.rec.Path.Host.Facts.MailMax; m > 0 {
+		n = min(n, m)
+	}
+	return n
 }
 
 // unassign takes p off its connection's books.
@@ -600,7 +604,7 @@ func (s *Scheduler) lost(c *connection, now time.Time) {
 	if err != nil && c.given > 0 && !c.answered && !s.draining && !errors.Is(err, smtpclient.ErrClosed) {
 		// It greets, and then does nothing: as bad as not greeting.
 		r, _ := why(err)
-		s.db.Refused(c.rec.Path, now, r, destdb.Backoff{First: c.limits.HostRetry, Max: c.limits.MaxHostRetry})
+		s.db.Refused(c.rec.Path, now, r, c.lane.limits.backoff())
 	}
 	s.gone(c, now)
 }

@@ -4,7 +4,6 @@ import (
 	"slices"
 	"time"
 
-	"example.org/mta/destdb"
 	"example.org/mta/internal/gcra"
 	"example.org/mta/internal/parking"
 )
@@ -363,25 +362,26 @@ func (s *Scheduler) useParts(now time.Time) {
 	}
 }
 
-// shrink has so many connections of a scope end: idle ones first, others after the job in hand.
+// shrink has so many connections of a scope end: idle ones first, others after the job in hand. Those that are being
+// opened and were given up count.
 func (s *Scheduler) shrink(b *budget, surplus int, now time.Time) {
+	for c := range s.conns {
+		if surplus <= 0 {
+			return
+		}
+		if c.unwanted && c.session == nil && c.countsIn(b) {
+			surplus--
+		}
+	}
 	for ; surplus > 0 && b.idle > 0; surplus-- {
 		s.retireIdle(b)
 	}
 	for c := range s.conns {
-		switch {
-		case surplus <= 0:
+		if surplus <= 0 {
 			return
-		case !c.countsIn(b) || c.unwanted:
-			continue
-		case c.session == nil:
-			c.unwanted = true
-			c.cancel()
-		case c.rec.Phase == destdb.Open:
-			s.giveWay(c, now)
-		default:
-			continue
 		}
-		surplus--
+		if c.countsIn(b) && s.dismiss(c, now) {
+			surplus--
+		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"example.org/mta/delivery/smtpclient"
+	"example.org/mta/destdb"
 	"example.org/mta/internal/gcra"
 )
 
@@ -93,6 +94,10 @@ type RuleRate struct {
 }
 
 func (r *RuleRate) scope() NamedScope { return NamedScope{r.Shared, Scope{MessageRate: r.Rate}} }
+
+func (l *Limits) backoff() destdb.Backoff {
+	return destdb.Backoff{First: l.HostRetry, Max: l.MaxHostRetry}
+}
 
 // FillIn gives l with defaults in place of what is zero and must have a value.
 func (l Limits) FillIn() Limits {

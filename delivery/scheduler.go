@@ -267,10 +267,8 @@ func (s *Scheduler) lane(j *Job, now time.Time) *lane {
 		if !ok {
 			return nil
 		}
-		l.adopt(j.Route, src, now)
-		l.route = nil // its paths depend on the source
-	}
-	if l.route != j.Route {
+		l.reload(j.Route, src, now)
+	} else if l.route != j.Route {
 		l.follow(j.Route)
 	}
 	l.used = now
@@ -389,37 +387,6 @@ func (l *lane) rcptMax() int {
 		}
 	}
 	return n
-}
-
-// Reload makes sources, limits and rules be asked for again. What waits is looked at anew; it comes
-// back Withdrawn where its source is there no longer, or where stays says that it may not leave from
-// there. Stays must not block, nor call the scheduler; nil is all may.
-func (s *Scheduler) Reload(stays func(*Job) bool) {
-	now := s.cfg.Now()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.limGen++
-	for _, l := range s.lanes {
-		src, ok := s.cfg.Source(l.laneKey.source)
-		if !ok {
-			for _, p := range l.waiting.all() {
-				s.fail(p, Result{Reply: reply.Local(451, reply.Enhanced{4, 3, 5}, "route",
-					"source %q was taken out of the configuration", l.laneKey.source), Withdrawn: true})
-			}
-			continue
-		}
-		if stays != nil {
-			for _, p := range l.waiting.removeIf(func(p *part) bool { return !stays(p.work.Job) }) {
-				s.fail(p, Result{Reply: reply.Local(451, reply.Enhanced{4, 3, 5}, "route",
-					"source %q is no longer used for mail of this tenant", l.laneKey.source), Withdrawn: true})
-			}
-		}
-		r := l.route
-		l.adopt(r, src, now)
-		l.route = nil
-		l.follow(r)
-		l.run(now)
-	}
 }
 
 // Cancel takes the parts of a message that no connection has yet, and gives their recipients back

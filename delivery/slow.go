@@ -25,7 +25,7 @@ func (s *Scheduler) countAccepted(c *connection, now time.Time) {
 	if float64(b.live) < site.Allowed || s.action(site, now, fewerConnections, "") != nil {
 		return // it is not what holds us back, or growth is halted
 	}
-	if n := c.limits.Site.Connections; n > 0 && site.Allowed >= float64(n) ||
+	if n := c.lane.limits.Site.Connections; n > 0 && site.Allowed >= float64(n) ||
 		site.Allowed >= float64(s.cfg.MaxConnections) {
 		return
 	}
@@ -90,7 +90,7 @@ func (s *Scheduler) paceOf(c *connection, rule *Rule) (pace float64) {
 		}
 	}
 	if pace == 0 {
-		return max(c.limits.Path.MessageRate.PerSecond(), 1)
+		return max(c.lane.limits.Path.MessageRate.PerSecond(), 1)
 	}
 	return pace
 }

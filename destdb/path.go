@@ -174,6 +174,14 @@ func (db *DB) Works(p *Path, now time.Time) {
 	p.Host.used = now
 }
 
+// Renewed forgets that the host turned the source of p away, which has another address or name by now.
+func (db *DB) Renewed(p *Path) {
+	if p.Broken.Failures > 0 {
+		p.Broken = Broken{}
+		db.touch(p.key())
+	}
+}
+
 func (p *Path) key() Key { return Key{Source: p.Source, Addr: p.Addr} }
 
 // Phase is how far a connection has come.

@@ -1,0 +1,115 @@
+package delivery
+
+import (
+	"time"
+
+	"example.org/mta/destdb"
+	"example.org/mta/internal/reply"
+	"example.org/mta/internal/route"
+)
+
+// Reload makes sources, limits and rules be asked for again. What waits is looked at anew; it comes
+// back Withdrawn where its source is there no longer, or where stays says that it may not leave from
+// there. Connections that are no longer as they would be made now end, see renew. Stays must not block, nor call the
+// scheduler; nil is all may.
+func (s *Scheduler) Reload(stays func(*Job) bool) {
+	now := s.cfg.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.limGen++
+	for _, l := range s.lanes {
+		src, ok := s.cfg.Source(l.laneKey.source)
+		if !ok {
+			for _, p := range l.waiting.all() {
+				s.fail(p, Result{Reply: withoutSource(l.laneKey.source), Withdrawn: true})
+			}
+			continue
+		}
+		if stays != nil {
+			for _, p := range l.waiting.removeIf(func(p *part) bool { return !stays(p.work.Job) }) {
+				s.fail(p, Result{Reply: reply.Local(451, reply.Enhanced{4, 3, 5}, "route",
+					"source %q is no longer used for mail of this tenant", l.laneKey.source), Withdrawn: true})
+			}
+		}
+		l.reload(l.route, src, now)
+	}
+	s.renew(now)
+	s.runLanes(now)
+}
+
+func withoutSource(name string) reply.Reply {
+	return reply.Local(451, reply.Enhanced{4, 3, 5}, "route", "source %q was taken out of the configuration", name)
+}
+
+// reload is adopt and what follows from it: paths depend on the source, and so does what hosts said to it.
+func (l *lane) reload(r *route.Route, src Source, now time.Time) {
+	changed := l.source != src && l.source != (Source{})
+	l.adopt(r, src, now)
+	l.route = nil
+	l.follow(r)
+	for _, paths := range l.tiers {
+		for _, p := range paths {
+			if changed {
+				l.s.db.Renewed(p)
+			}
+		}
+	}
+}
+
+// renew ends connections that a reload has overtaken: those from what a source was before, those
+// that do not count in a limit that is new, and those beyond a limit.
+func (s *Scheduler) renew(now time.Time) {
+	for c := range s.conns {
+		if !c.current() {
+			s.dismiss(c, now)
+		}
+	}
+	for _, l := range s.lanes {
+		if l.limGen != s.limGen {
+			continue
+		}
+		for _, x := range l.scopes {
+			s.keepTo(x.scope.Connections, x.b, now)
+		}
+		for _, p := range l.pools {
+			s.keepTo(l.limits.Host.Connections, s.budgets[budgetKey{kind: scopeHost, name: p.path.Addr.String()}], now)
+		}
+	}
+}
+
+// keepTo ends the connections of a scope beyond a limit, 0 for none.
+func (s *Scheduler) keepTo(limit int, b *budget, now time.Time) {
+	if limit > 0 && b != nil {
+		s.shrink(b, b.live-b.leaving-limit, now)
+	}
+}
+
+// current reports whether a connection is from its source as that is now, and counts wherever one would that is opened
+// now.
+func (c *connection) current() bool {
+	if src, ok := c.s.cfg.Source(c.source.Name); !ok || src != c.source {
+		return false
+	}
+	for _, x := range c.lane.scopes {
+		if !c.countsIn(x.b) {
+			return false
+		}
+	}
+	return true
+}
+
+// dismiss has a connection end: one that has work after the job in hand. It reports false if it ends anyway.
+func (s *Scheduler) dismiss(c *connection, now time.Time) bool {
+	switch {
+	case c.unwanted, c.rec.Phase == destdb.Closing:
+		return false
+	case c.session == nil:
+		c.unwanted = true
+		c.cancel()
+	case c.rec.Backlog == 0:
+		c.retire()
+	default:
+		s.giveWay(c, now)
+	}
+	return true
+}
