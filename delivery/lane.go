@@ -69,7 +69,8 @@ type lane struct {
 	divided    []dividedLimit
 	kept       []kept // by one of these, a tenant's or a rule's
 	slows      []slowing
-	limGen     int // generation of limits
+	limGen     int  // generation of limits
+	before     bool // its route is from before the last reload
 
 	failedAt time.Time // when a connection for its sake last failed
 	used     time.Time

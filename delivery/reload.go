@@ -32,8 +32,9 @@ func (s *Scheduler) Reload(stays func(*Job) bool) {
 			}
 		}
 		l.reload(l.route, src, now)
+		l.before = true
 	}
-	s.renew(now)
+	s.renew(nil, now)
 	s.runLanes(now)
 }
 
@@ -56,16 +57,22 @@ func (l *lane) reload(r *route.Route, src Source, now time.Time) {
 	}
 }
 
-// renew ends connections that a reload has overtaken: those from what a source was before, those
-// that do not count in a limit that is new, and those beyond a limit.
-func (s *Scheduler) renew(now time.Time) {
+// outdated reports whether the lane's limits are those of a provider that a reload has put in the place of another, or
+// taken away: that shows in the first route that was found since.
+func (l *lane) outdated(r *route.Route) bool {
+	return l.before && l.route.Provider != r.Provider
+}
+
+// renew ends connections of a lane, nil for all, that a reload has overtaken: those from what a source was before,
+// those that do not count in a limit that is new, and those beyond a limit.
+func (s *Scheduler) renew(only *lane, now time.Time) {
 	for c := range s.conns {
-		if !c.current() {
+		if (only == nil || c.lane == only) && !c.current() {
 			s.dismiss(c, now)
 		}
 	}
 	for _, l := range s.lanes {
-		if l.limGen != s.limGen {
+		if only != nil && l != only || l.limGen != s.limGen {
 			continue
 		}
 		for _, x := range l.scopes {

@@ -9,6 +9,7 @@ import (
 	"example.org/mta/delivery/smtpclient"
 	"example.org/mta/destdb"
 	"example.org/mta/internal/bubble"
+	"example.org/mta/internal/gcra"
 	"example.org/mta/internal/route"
 	"example.org/mta/lab/sink"
 )
@@ -241,4 +242,47 @@ func TestASourceGoesAmidMail(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestAProviderComes: its limits hold for a site that has mail, from the first route that names it, for the connections
+// that are open too.
+func TestAProviderComes(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		limits := func(r *route.Route) (l Limits) {
+			if r.Provider == "big" {
+				l.Provider.Connections = 3
+				l.Site.MessageRate = gcra.Rate{Events: 2, Burst: 1}
+			}
+			return l
+		}
+		w := newWorld(t, atOnce(func(c *Config) {
+			c.Limits = func(r *route.Route, _, _ string) Limits { return limits(r) }
+		}))
+		defer w.end()
+		var at [2]*route.Route
+		for i := range at {
+			at[i] = routeTo(fmt.Sprint("a", i), tier(w.host(fmt.Sprint("mx", i), slowHost(time.Second))))
+			w.send(at[i], 10)
+		}
+		time.Sleep(2 * time.Second)
+		w.s.Reload(nil)
+		for i := range at {
+			r := *at[i]
+			r.Provider = "big"
+			w.send(&r, 20)
+		}
+		before := w.awaitResults(20, time.Minute)
+		time.Sleep(3 * time.Second)
+		if n := w.live(); n > 3 {
+			t.Errorf("%d connections, want 3", n)
+		}
+		if n := w.count() - len(before); n > 16 {
+			t.Errorf("%d messages left at twice 2/s in 3 s", n)
+		}
+		w.s.Reload(nil)
+		for i := range at {
+			w.send(at[i], 1) // which has no provider any more
+		}
+		w.awaitResults(62, 20*time.Second)
+	})
 }

@@ -262,12 +262,14 @@ func (s *Scheduler) lane(j *Job, now time.Time) *lane {
 		l = &lane{laneKey: key, s: s, timer: -1, limGen: -1, waiting: newWaitlist()}
 		l.site = s.db.Site(key.site)
 	}
-	if l.limGen != s.limGen {
+	if l.limGen != s.limGen || l.outdated(j.Route) {
 		src, ok := s.cfg.Source(j.Source)
 		if !ok {
 			return nil
 		}
 		l.reload(j.Route, src, now)
+		l.before = false
+		s.renew(l, now)
 	} else if l.route != j.Route {
 		l.follow(j.Route)
 	}
