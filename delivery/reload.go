@@ -48,11 +48,13 @@ func (l *lane) reload(r *route.Route, src Source, now time.Time) {
 	l.adopt(r, src, now)
 	l.route = nil
 	l.follow(r)
+	backoff := l.limits.backoff()
 	for _, paths := range l.tiers {
 		for _, p := range paths {
 			if changed {
 				l.s.db.Renewed(p)
 			}
+			l.s.db.Hasten(p, now, backoff)
 		}
 	}
 }

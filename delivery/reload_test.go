@@ -286,3 +286,43 @@ func TestAProviderComes(t *testing.T) {
 		w.awaitResults(62, 20*time.Second)
 	})
 }
+
+// TestTheRetryIntervalOfHostsFalls: one that is broken is tried again after the new one, from now on.
+func TestTheRetryIntervalOfHostsFalls(t *testing.T) {
+	for _, turnedAway := range []bool{false, true} {
+		bubble.Test(t, func(t *testing.T) {
+			l := Limits{HostRetry: 3 * time.Hour, MaxHostRetry: 3 * time.Hour}
+			w := newWorld(t, func(c *Config) {
+				c.Limits = func(*route.Route, string, string) Limits { return l }
+			})
+			defer w.end()
+			var down atomic.Bool
+			down.Store(true)
+			h := w.host("mx", sink.Config{Hook: func(c sink.Command) (a sink.Answer) {
+				if c.Phase == sink.Hello && down.Load() {
+					a.Reply = "421 4.3.2 not now"
+				}
+				return a
+			}})
+			w.setDown(h, !turnedAway)
+			r := routeTo("a", tier(h))
+			w.send(r, 1)
+			w.awaitResults(1, time.Minute)
+			down.Store(false)
+			if w.submit(w.job(r, 1)) {
+				t.Fatal("there is space for mail that can't be tried")
+			}
+			w.setDown(h, false)
+			l.HostRetry, l.MaxHostRetry = time.Minute, time.Hour
+			w.s.Reload(nil)
+			time.Sleep(62 * time.Second)
+			if n := len(w.told()); n != 1 {
+				t.Fatalf("%d flows have space", n)
+			}
+			w.send(r, 1)
+			if got := w.awaitResults(2, time.Second)[1]; !got.Reply.OK() {
+				t.Errorf("%+v", got)
+			}
+		})
+	}
+}

@@ -384,3 +384,31 @@ func TestASuspendedSiteIsNotForgotten(t *testing.T) {
 		t.Error("it is known for ever")
 	}
 }
+
+// TestHasten: a wait is shortened to what it would be now, and never made longer.
+func TestHasten(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for _, x := range []struct {
+		failures     int
+		first, most  time.Duration
+		waits, after time.Duration
+	}{
+		{1, time.Minute, time.Hour, 3 * time.Hour, time.Minute},
+		{3, time.Minute, time.Hour, 3 * time.Hour, 4 * time.Minute},
+		{9, time.Minute, time.Hour, 3 * time.Hour, time.Hour},
+		{1, time.Minute, time.Hour, 30 * time.Second, 30 * time.Second},
+		{0, time.Minute, time.Hour, 3 * time.Hour, 3 * time.Hour},
+	} {
+		db := New(Lifetimes{})
+		p := db.Path(PathKey{Source: "out1", Addr: netip.MustParseAddrPort("192.0.2.1:25")}, "mx")
+		b := Broken{Failures: x.failures, RetryAt: now.Add(x.waits)}
+		p.Broken, p.Host.Broken = b, b
+		db.Hasten(p, now, Backoff{x.first, x.most})
+		if a, b := p.Broken.RetryAt.Sub(now), p.Host.Broken.RetryAt.Sub(now); a != x.after || b != x.after {
+			t.Errorf("after %d failures and with %v to go: %v and %v, want %v", x.failures, x.waits, a, b, x.after)
+		}
+		if n := len(db.Changed(10)); (n == 2) != (x.after != x.waits) {
+			t.Errorf("%d records are to be written", n)
+		}
+	}
+}

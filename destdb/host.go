@@ -93,6 +93,16 @@ func (b *Broken) fail(now time.Time, why reply.Reply, backoff Backoff) {
 	b.RetryAt = now.Add(backoff.After(b.Failures))
 }
 
+// hasten brings the time of the next try forward to what backoff makes it, and reports whether it was later.
+func (b *Broken) hasten(now time.Time, backoff Backoff) bool {
+	latest := now.Add(backoff.After(b.Failures))
+	if b.Failures == 0 || !b.RetryAt.After(latest) {
+		return false
+	}
+	b.RetryAt = latest
+	return true
+}
+
 // stale reports whether the record's time has come so long ago that it means nothing any more.
 func (b *Broken) stale(now time.Time, keep time.Duration) bool {
 	return b.Failures > 0 && now.Sub(b.RetryAt) >= keep

@@ -182,6 +182,16 @@ func (db *DB) Renewed(p *Path) {
 	}
 }
 
+// Hasten has p, and its host, wait for no longer from now on than backoff has them: it may have been longer before.
+func (db *DB) Hasten(p *Path, now time.Time, backoff Backoff) {
+	if p.Broken.hasten(now, backoff) {
+		db.touch(p.key())
+	}
+	if p.Host.Broken.hasten(now, backoff) {
+		db.touch(p.Host.key())
+	}
+}
+
 func (p *Path) key() Key { return Key{Source: p.Source, Addr: p.Addr} }
 
 // Phase is how far a connection has come.
