@@ -24,6 +24,9 @@ type keyWay struct {
 	p50, p99 [2][]float64
 }
 
+// caughtUp is whether the standby has applied all that was written.
+const caughtUp = "SELECT bool_and(replay_lsn = pg_current_wal_lsn()) FROM pg_stat_replication"
+
 // TestMeasureKeys submits at a fixed rate by HTTP with an Idempotency-Key and without, and by SMTP, to a relay alone and
 // to a node of a cluster of three, in turns, and looks how long each message waits for its answer. The database and its
 // standby sync.
@@ -32,6 +35,14 @@ func TestMeasureKeys(t *testing.T) {
 	n := sized(t, 10*keyRate, keyRate/5)
 	primary, standby := newPair(t, "fsync=on")
 	primary.schema(t)
+	for range 6 { // files of WAL that wait to be used again, as in a database that has run for a while
+		primary.ask(t, "SELECT pg_logical_emit_message(true, 'a', 'b')")
+		primary.ask(t, "SELECT pg_switch_wal()")
+	}
+	for _, d := range []*database{primary, standby} {
+		primary.comes(t, caughtUp, "t")
+		d.ask(t, "CHECKPOINT")
+	}
 	const address = "127.31.15.1"
 	port := commonPort(t, address)
 	taken := sink.NewRecorder(sink.Deliveries, 0)
