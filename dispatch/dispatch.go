@@ -434,6 +434,7 @@ func (d *Dispatcher) submitBy(m *envelope.Message, rt *route.Route, recipients [
 			return
 		}
 	}
+	handed := 0
 	for via, group := range groups(recipients, via) {
 		turn := group[0].Key.Kind == parking.Tokens
 		c := d.split.choose(pol, mail{m, rt, via, called.Source, len(group), turn, expires.Sub(m.Start())})
@@ -448,12 +449,15 @@ func (d *Dispatcher) submitBy(m *envelope.Message, rt *route.Route, recipients [
 		}
 		if c.source != "" {
 			c.by, c.called = basis{pol, ruled}, delivery.FlowOf(m, rt.Site, c.source) == called
-			d.send(m, rt, group[:c.n:c.n], c)
+			handed += d.send(m, rt, group[:c.n:c.n], c)
 			group = group[c.n:]
 		}
 		if len(group) > 0 {
 			d.throttled.park(m, indexes(group), &c, d.Policy().Weight(m.Tenant), false)
 		}
+	}
+	if pace != nil && handed < len(recipients) {
+		d.Rules.Untake(pace, len(recipients)-handed)
 	}
 	d.recall(m, basis{pol, ruled})
 }
@@ -473,8 +477,9 @@ func (d *Dispatcher) recall(m *envelope.Message, by basis) {
 }
 
 // send hands recipients to delivery, to leave from the source of c: together, or each by itself where it has a return
-// path of its own. Without space there, they wait in the queue, in a line for their flow.
-func (d *Dispatcher) send(m *envelope.Message, rt *route.Route, recipients []queue.Pending, c choice) {
+// path of its own. Without space there, they wait in the queue, in a line for their flow. It returns how many were
+// handed over.
+func (d *Dispatcher) send(m *envelope.Message, rt *route.Route, recipients []queue.Pending, c choice) (handed int) {
 	slices.SortFunc(recipients, func(a, b queue.Pending) int { return cmp.Compare(a.Index, b.Index) })
 	path := d.returnPath(c.by.policy, m)
 	size := path.perJob(len(recipients))
@@ -489,9 +494,11 @@ func (d *Dispatcher) send(m *envelope.Message, rt *route.Route, recipients []que
 				c.drop()
 			}
 			d.park(m, recipients, delivery.FlowOf(m, rt.Site, c.source), c.expires)
-			return
+			return handed
 		}
+		handed += size
 	}
+	return handed
 }
 
 // sendJob hands a job to delivery: at once, or when the message is signed. It reports false without space there.
@@ -520,9 +527,6 @@ func (d *Dispatcher) sendJob(m *envelope.Message, rt *route.Route, recipients []
 	if !d.Delivery.Reserve(job) {
 		c.drop()
 		return false
-	}
-	if c.pace != nil {
-		d.Rules.Hand(c.pace, len(recipients))
 	}
 	var top top
 	job.ReturnPath, top = path.put(job.Recipients)

@@ -37,6 +37,7 @@ type stage struct {
 
 	draining        bool
 	asks            bool            // an operator asks for something while mail is on its way
+	meanwhile       func()          // is called once, as a job asks for space
 	suspended, full map[string]bool // by site and source
 	trouble         reply.Reply
 
@@ -240,6 +241,10 @@ func (s stageRouter) Submit(r router.Request) {
 type stageDelivery struct{ *stage }
 
 func (s stageDelivery) Reserve(j *delivery.Job) bool {
+	if meanwhile := s.meanwhile; meanwhile != nil {
+		s.meanwhile = nil
+		meanwhile()
+	}
 	if s.room == 0 || s.full[j.Route.Site+" "+j.Source] {
 		return false
 	}
@@ -689,6 +694,27 @@ func TestAPauseAmidAChoiceTakesItBack(t *testing.T) {
 	}
 	s.handle(s.lease(1, 0, "a@x.example"))
 	s.want(t, "cancel 1")
+}
+
+// TestTwoOfACampaignAtOnce: of two messages that come at the same moment the pace lets one go. One for which delivery has
+// no space takes nothing of it.
+func TestTwoOfACampaignAtOnce(t *testing.T) {
+	s := newStage(t)
+	s.Rules = noRules(t)
+	of := func(id envelope.ID) *queue.Lease {
+		l := s.lease(id, 0, "a@x.example")
+		l.Message.Campaign, l.Message.Marks = "news", []string{envelope.MarkOf(envelope.PaceField, "1/h")}
+		return l
+	}
+	s.room = 0
+	s.handle(of(1))
+	s.want(t, "park 1 [0] mx.x.example from default")
+	s.room, s.meanwhile = 9, func() { s.handle(of(3)) }
+	s.handle(of(2))
+	s.want(t, "park 3 [0] paced: campaign news that asks for 1/h")
+	if len(s.jobs) != 1 || s.jobs[0].Message.ID != 2 {
+		t.Errorf("%d jobs", len(s.jobs))
+	}
 }
 
 // What is due and too old is not tried, though it never was.

@@ -18,13 +18,13 @@ type paced struct {
 
 func newPaced(d *Dispatcher) *paced { return &paced{newThrottled(d), make(chan struct{}, 1)} }
 
-// withoutPaced lets the recipients wait that are beyond the pace of their campaign, and gives the others. Mail that
-// comes does not pass what waits.
+// withoutPaced lets the recipients wait that are beyond the pace of their campaign, and gives the others, which are
+// charged. Mail that comes does not pass what waits.
 func (d *Dispatcher) withoutPaced(m *envelope.Message, recipients []queue.Pending, p *rules.Pace,
 	expires time.Time) []queue.Pending {
 	n := 0
 	if recipients[0].Key == p.Key || d.Queue.ParkedInLines(p.Key) == 0 {
-		n = min(d.Rules.Left(p), len(recipients))
+		n = d.Rules.Take(p, len(recipients))
 	}
 	if n < len(recipients) {
 		c := choice{wait: p.Key, expires: expires, again: recipients[n].Attempts > 0}

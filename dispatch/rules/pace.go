@@ -236,26 +236,36 @@ func (r *Rules) each(p *Pace, now time.Time) iter.Seq2[*Pace, *pace] {
 	}
 }
 
-// Left returns how many recipients of a campaign may be handed to delivery.
-func (r *Rules) Left(p *Pace) int {
-	now, n := r.now(), math.MaxInt
+// Take charges those of a campaign's recipients that may be handed to delivery now, and returns how many. What is not
+// handed over must be given back by Untake.
+func (r *Rules) Take(p *Pace, recipients int) int {
+	now, n := r.now(), recipients
 	r.paces.mu.Lock()
 	defer r.paces.mu.Unlock()
 	for p, b := range r.each(p, now) {
 		rate, left := r.toHand(p)
 		n = min(n, left, b.handed.Left(now, rate))
 	}
+	r.hand(p, now, n)
 	return n
 }
 
-// Hand charges recipients that are handed to delivery.
-func (r *Rules) Hand(p *Pace, recipients int) {
+// Untake undoes Take for recipients.
+func (r *Rules) Untake(p *Pace, recipients int) {
 	now := r.now()
 	r.paces.mu.Lock()
 	defer r.paces.mu.Unlock()
+	r.hand(p, now, -recipients)
+}
+
+// hand charges recipients, below 0 gives them back. The caller has r.paces.mu.
+func (r *Rules) hand(p *Pace, now time.Time, recipients int) {
 	for p, b := range r.each(p, now) {
-		rate, _ := r.toHand(p)
-		b.handed.Take(now, rate, recipients)
+		if rate, _ := r.toHand(p); recipients < 0 {
+			b.handed.GiveBack(rate, -recipients)
+		} else {
+			b.handed.Take(now, rate, recipients)
+		}
 	}
 }
 

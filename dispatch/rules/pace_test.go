@@ -185,11 +185,13 @@ func TestAMessageWithASlowerPace(t *testing.T) {
 	for range 60 {
 		now = now.Add(time.Minute)
 		for _, m := range []*envelope.Message{slow, slower, usual, usual} {
-			if p := r.Pace(m); r.Left(&p) > 0 && r.May(m, 1, nil) {
-				r.Hand(&p, 1)
-				if sent++; m != usual {
-					own++
-				}
+			p := r.Pace(m)
+			if r.Take(&p, 1) == 0 {
+				continue
+			} else if !r.May(m, 1, nil) {
+				r.Untake(&p, 1)
+			} else if sent++; m != usual {
+				own++
 			}
 		}
 	}
@@ -256,8 +258,8 @@ func TestAPaceThatRelaysShare(t *testing.T) {
 	const name = "pace of tenant acme, campaign x that asks for 90/min"
 	m := asking("x", "90/min")
 	p := r.Pace(m)
-	if r.Left(&p) != 0 || r.May(m, 1, nil) || r.Ready(p.Key) != now.Add(noPart) || !d.waits[name] {
-		t.Errorf("without a part %d are left, ready at %v, %v wait", r.Left(&p), r.Ready(p.Key), d.waits)
+	if n := r.Take(&p, 1); n != 0 || r.May(m, 1, nil) || r.Ready(p.Key) != now.Add(noPart) || !d.waits[name] {
+		t.Errorf("without a part %d are left, ready at %v, %v wait", n, r.Ready(p.Key), d.waits)
 	}
 	if why, _, _ := r.Why(p.Key); why != "the pace of tenant acme, campaign x that asks for 90/min is 90/min, of all relays together: as the message asks" {
 		t.Error(why)
@@ -266,11 +268,11 @@ func TestAPaceThatRelaysShare(t *testing.T) {
 	sent := 0
 	for range 600 { // a minute
 		now = now.Add(time.Second / 10)
-		if n := r.Left(&p); n > 0 {
-			if now.Before(r.Ready(p.Key)) {
+		ready := !now.Before(r.Ready(p.Key))
+		if n := r.Take(&p, 9); n > 0 {
+			if !ready {
 				t.Fatal("some are left, and none is ready")
 			}
-			r.Hand(&p, n)
 			if n != 1 || !r.May(m, 1, nil) {
 				t.Fatalf("%d are handed over, and may not leave", n)
 			}
@@ -291,8 +293,8 @@ func TestAPaceThatRelaysShare(t *testing.T) {
 	}
 	m = asking("y", "100/s")
 	p, d.part = r.Pace(m), 1./20
-	if r.Left(&p); r.Left(&p) != 1 {
-		t.Errorf("%d are handed over at once by a twentieth of 100/s", r.Left(&p))
+	if n := r.Take(&p, 9); n != 1 {
+		t.Errorf("%d are handed over at once by a twentieth of 100/s", n)
 	}
 }
 
