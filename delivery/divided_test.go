@@ -74,7 +74,9 @@ func (d *dealer) Next(name string) time.Duration {
 	return max(0, time.Until(d.pace(name).Next(time.Now(), rateOf(part), 1)))
 }
 
-func rateOf(perSecond float64) gcra.Rate { return gcra.Rate{Events: int(perSecond), Burst: 1} }
+func rateOf(perSecond float64) gcra.Rate {
+	return gcra.Rate{Events: 1, Per: time.Duration(float64(time.Second) / perSecond), Burst: 1}
+}
 
 func (d *dealer) pace(name string) *gcra.Limiter {
 	d.mu.Lock()
@@ -480,5 +482,48 @@ func TestASiteWhoseMailWaitsIsSuspended(t *testing.T) {
 			t.Errorf("resumed %d", n)
 		}
 		w.awaitResults(20, time.Minute)
+	})
+}
+
+// A part of a slow rate that grows is used at once, also where mail of two tenants waits for a limit each.
+func TestAPartGrowsForTwoTenants(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		d := newDealer()
+		w := newWorld(t, atOnce(func(c *Config) {
+			c.Divider = d
+			c.Limits = func(_ *route.Route, _, tenant string) (l Limits) {
+				if tenant != "" {
+					l.Divided = []NamedScope{{"tenant " + tenant, Scope{MessageRate: gcra.Rate{Events: 100}}}}
+				}
+				return l
+			}
+		}))
+		defer w.end()
+		slow := gcra.Rate{Events: 1, Per: time.Hour}
+		for _, tenant := range []string{"a", "b"} {
+			d.pace("tenant "+tenant+": messages").Take(time.Now(), slow, 1)
+		}
+		d.give(w, map[string]float64{"tenant a: messages": slow.PerSecond(), "tenant b: messages": slow.PerSecond()})
+		r := routeTo("a", tier(w.host("mx", sink.Config{})))
+		for _, tenant := range []string{"a", "b"} {
+			for range 10 {
+				j := w.job(r, 1)
+				j.Message.Tenant = tenant
+				w.submit(j)
+			}
+		}
+		time.Sleep(5 * time.Second)
+		if n := len(w.settled()); n != 0 {
+			t.Errorf("%d left at 1/h", n)
+		}
+		for _, tenant := range []string{"a", "b"} {
+			d.paced["tenant "+tenant+": messages"] = new(gcra.Limiter)
+		}
+		d.give(w, map[string]float64{"tenant a: messages": 100, "tenant b: messages": 100})
+		time.Sleep(3 * time.Second)
+		if n := len(w.settled()); n != 20 {
+			t.Errorf("%d of 20 have left 3 s after the parts have grown; waits: %s", n, w.why())
+		}
+		w.awaitResults(20, 3*time.Hour)
 	})
 }

@@ -468,7 +468,11 @@ func (l *lane) wait(why waitReason, now time.Time) {
 		why.line.join(l, now)
 		return
 	}
-	l.s.setTimer(l, why.Until)
+	at := why.Until
+	if soon := now.Add(tick); len(l.kept) > 0 && (at.IsZero() || at.After(soon)) {
+		at = soon // this relay's part of a limit, in whose line the lane is not, may grow
+	}
+	l.s.setTimer(l, at)
 }
 
 // giveUp gives back all that waits: no host of any tier works. What was not tried is withdrawn when
