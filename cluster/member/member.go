@@ -170,6 +170,11 @@ func (o *owned) decide(now time.Duration, members []uint16) {
 func (m *Member) Result(now time.Duration, r owner.Result, send func(Message)) {
 	e := m.keeper.Result(now, r)
 	m.reserve(now)
+	for _, o := range m.owned {
+		if e.Used && o != nil {
+			o.shares.Empty(now)
+		}
+	}
 	for _, s := range e.Acked {
 		o := m.owned[s]
 		if o.shares.Written(); e.Hold {

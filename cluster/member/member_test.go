@@ -271,3 +271,42 @@ func TestOthersReservesAreSetAside(t *testing.T) {
 	}
 	t.Error("half of the limit was not granted")
 }
+
+// An owner that has used its reserve gives no burst that its reserve has had: neither what it has decided without the
+// engine, nor what was saved up in its book meanwhile.
+func TestAnOwnerThatHasUsedItsReserve(t *testing.T) {
+	rate := share.Limit{Name: "rate", Rate: 10, Burst: 100}
+	for _, decided := range []bool{true, false} {
+		m, e := New(Config{Node: 1, Incarnation: 1, Boot: 1, Process: 1, Term: terms, Turn: time.Minute, Reserve: true,
+			Rand: rand.New(rand.NewPCG(1, 1))}, func(err error) { t.Error(err) }), &engine{}
+		m.Keeper().Knows()
+		h := m.Shares(Shard(rate.Name))
+		now := owning(t, m, e)
+		now += terms.Length + time.Minute // the engine is away
+		clock := func() time.Duration { return now }
+		h.Want(rate, rate.Units(), clock)
+		h.Left(now, rate.Name)
+		now += 15 * time.Second // the reserve saves up
+		if asked := now - 900*time.Millisecond; decided {
+			m.Asks(asked, func(msg Message) { m.Receive(asked, msg) })
+		}
+		if n := h.Spend(now, rate.Name, 200); n != 100 {
+			t.Fatalf("%d events of the reserve, which is all of the rate", n)
+		}
+		var all int64
+		for i := range int64(10) {
+			if c, ok := m.Call(now); ok {
+				m.Result(now, e.do(c), func(msg Message) { m.Receive(now, msg) })
+			}
+			if all += h.Spend(now, rate.Name, 200); all > 10*i {
+				t.Errorf("%d events in %d s at 10 a second, after a burst; decided before: %v", all, i, decided)
+				break
+			}
+			now += time.Second
+			m.Asks(now, func(msg Message) { m.Receive(now, msg) })
+		}
+		if all < 50 {
+			t.Errorf("%d events in 10 s at 10 a second", all)
+		}
+	}
+}

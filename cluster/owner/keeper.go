@@ -65,6 +65,7 @@ type Events struct {
 	Heads *[Shards]Head  // as read, nil without a reading
 	Held  [Shards]uint64 // the epoch under which this node holds a shard, 0: it does not
 	Hold  bool           // what was decided with the call may not leave
+	Used  bool           // this node may have used its reserve until now
 }
 
 // Taken is a shard that this node owns from now on.
@@ -212,7 +213,7 @@ func (k *Keeper) Result(now time.Duration, r Result) (e Events) {
 	for i := range o.call.Parts {
 		k.carried(&o.call.Parts[i], &r, i, &e)
 	}
-	e.Hold = k.learn(now, o, &r)
+	k.learn(now, o, &r, &e)
 	k.look(now, o.sent, r.Heads)
 	e.Heads = r.Heads
 	return e

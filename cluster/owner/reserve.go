@@ -171,16 +171,16 @@ func (k *Keeper) wish(now time.Duration) *Wish {
 	return nil
 }
 
-// learn takes in what a result has of reserves. It reports whether what was decided with the call may not leave: others
-// may have got reserves before that, and this owner did not know.
-func (k *Keeper) learn(now time.Duration, o *opened, result *Result) (hold bool) {
+// learn takes in what a result has of reserves. What was decided with the call may not leave when others may have got
+// reserves before that, and this owner did not know; nor when this node has used its own.
+func (k *Keeper) learn(now time.Duration, o *opened, result *Result, e *Events) {
 	r, m := &k.res, momentOf(result)
 	blind := !r.reserved() && o.sent-r.asked > Gap
 	if o.sent-k.read > Gap || !k.hasRead {
 		r.steady = o.sent
 	}
 	if _, from := k.Reserve(); r.own > 0 && now >= from {
-		r.ended = now
+		r.ended, e.Used = now, true
 	}
 	r.heard, r.got, r.asked = m, now, o.sent
 	for len(r.calls) > 0 && o.sent-r.calls[0].sent > fresh {
@@ -207,5 +207,5 @@ func (k *Keeper) learn(now time.Duration, o *opened, result *Result) (hold bool)
 		}
 	}
 	r.wanting = int64(len(r.others)) + 1
-	return blind && r.reserved()
+	e.Hold = blind && r.reserved() || e.Used
 }

@@ -91,6 +91,14 @@ func (b *Book) Keep(now time.Duration, part float64) {
 	b.rest = part
 }
 
+// Empty has all buckets of units that nobody can hold be empty: it is not known what was used of them.
+func (b *Book) Empty(now time.Duration) {
+	b.since = now
+	for _, a := range b.limits {
+		a.spare = bucket{at: now}
+	}
+}
+
 func (b *Book) find(name string) (int, bool) {
 	return slices.BinarySearchFunc(b.limits, name, func(a *account, n string) int { return cmp.Compare(a.Name, n) })
 }
