@@ -20,6 +20,7 @@ const (
 	headroom  = 1.25            // of what is used is wanted while nothing waits
 	least     = 0.01            // events a second below which nothing is used
 	forgotten = 60              // ticks without a note of units in use
+	quiet     = 20              // ticks without a use of a rate whose definition may be an earlier one
 	ahead     = 2               // for so many seconds units are wanted in advance
 	next      = 64              // what had to wait for units is taken for so great a part of the limit
 )
@@ -64,7 +65,8 @@ type use struct {
 	pace  float64
 	met   bool      // since the last tick something waits
 	since time.Time // since when all is wanted; zero: it is not
-	idle  int       // ticks in which nobody has noted the units
+	idle  int       // ticks in which nobody has noted the units, or used the rate
+	old   bool      // its definition may be an earlier one
 	owed  int64     // events that have happened, and are to be taken from those that come
 }
 
@@ -95,8 +97,21 @@ func (u *Uses) of(l share.Limit) *use {
 		x = &use{limit: l}
 		u.all[l.Name] = x
 	}
-	x.limit = l
+	x.limit, x.old = l, false
+	if l.Connections == 0 {
+		x.idle = 0
+	}
 	return x
+}
+
+// Redefined notes that limits may have another definition from now on. A rate that nobody uses soon is forgotten then,
+// with what is owed: all nodes would be held to the earlier one, if that is smaller.
+func (u *Uses) Redefined() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, x := range u.all {
+		x.old = true
+	}
 }
 
 // tick wants what each use has come to.
@@ -111,6 +126,9 @@ func (u *Uses) tick() {
 			if x.units = 0; n != nil {
 				n.Occupy(name, 0, true)
 			}
+		}
+		if x.old && x.limit.Connections == 0 && x.idle > quiet {
+			x.owed, x.pace, x.met = 0, 0, false
 		}
 		want := x.want()
 		if x.met = x.owed > 0; want < x.limit.Units() {

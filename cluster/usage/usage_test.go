@@ -408,6 +408,43 @@ func TestMoreThanAPartIsOwed(t *testing.T) {
 	charge(a, 8, 10*time.Second)
 }
 
+// TestADebtAtAnEarlierRate: a relay where nobody uses a limit any more does not keep all others at what it was before a
+// reload.
+func TestADebtAtAnEarlierRate(t *testing.T) {
+	w := newWorld(t, 1)
+	slow, fast := share.Limit{Name: "typed", Rate: 1. / 3600, Burst: 1}, share.Limit{Name: "typed", Rate: 100, Burst: 100}
+	for !w.nodes[0].uses.Charge(slow, 500).OK {
+		w.step()
+	}
+	spend := func(d time.Duration) (n int64) {
+		for end := w.now + d; w.now < end; w.step() {
+			for _, r := range w.nodes[1:] {
+				for r.uses.Spend(fast, 1).OK {
+					n++
+				}
+			}
+		}
+		return n
+	}
+	if n := spend(time.Minute); n > 1 {
+		t.Errorf("%d events, where a node has a limit of one an hour", n)
+	}
+	w.nodes[0].uses.Redefined()
+	spend(40 * time.Second)
+	if n := spend(time.Minute); n < 5800 {
+		t.Errorf("%d events in a minute at 100 a second", n)
+	}
+	w.nodes[0].uses.Redefined()
+	w.nodes[0].uses.Owe(fast, 10_000)
+	for range 200 { // somebody waits for it
+		w.nodes[0].uses.Meet(fast)
+		w.step()
+	}
+	if w.nodes[0].uses.Charge(fast, 1).OK {
+		t.Error("what is owed is forgotten while somebody waits")
+	}
+}
+
 // TestHowLongALargeRequestWaits: until there is so much, not until there is one event.
 func TestHowLongALargeRequestWaits(t *testing.T) {
 	w := newWorld(t, 1)

@@ -79,8 +79,14 @@ func ShareLimits(u *Uses, q *intake.Quotas, requests *http.Limits, cfg func() *c
 	}
 	q.Share(u)
 	requests.Share(Requests{u})
+	var last *config.Config
 	u.count = func() {
-		for _, t := range cfg().Tenants {
+		now := cfg()
+		if now != last {
+			u.in.Redefined()
+			last = now
+		}
+		for _, t := range now.Tenants {
 			q.Count(t.Name)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -11,7 +12,10 @@ import (
 	"example.org/mta/delivery"
 	"example.org/mta/internal/bubble"
 	"example.org/mta/internal/gcra"
+	"example.org/mta/mta/config"
 	"example.org/mta/mta/wiring"
+	"example.org/mta/submission/http"
+	"example.org/mta/submission/intake"
 )
 
 // TestLimitsThatAClusterCountsInLargeUnits, of a tenant with a long name that is no UTF-8, are never exceeded by three
@@ -65,6 +69,46 @@ func TestLimitsThatAClusterCountsInLargeUnits(t *testing.T) {
 		}
 		if sum-begun < second*45 {
 			t.Errorf("%d octets in 50 s", sum-begun)
+		}
+	})
+}
+
+// TestARateThatIsCorrected: a request for more than its key's rate of one an hour is paid off in weeks. When the rate is
+// corrected the relay that had it holds no other one to that.
+func TestARateThatIsCorrected(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		r := begin(t, 2, delivery.Scope{Connections: 1})
+		ctx, stop := context.WithCancel(context.Background())
+		var running sync.WaitGroup
+		defer running.Wait()
+		defer stop()
+		var inForce [2]atomic.Pointer[config.Config]
+		var all []wiring.Requests
+		for i, n := range r.nodes {
+			u := wiring.NewUses(func() *node.Node { return n }, time.Now)
+			inForce[i].Store(&config.Config{})
+			quotas := intake.NewQuotas(nil, nil, time.Now)
+			wiring.ShareLimits(u, quotas, http.NewLimits(time.Now), inForce[i].Load)
+			running.Go(func() { u.Run(ctx) })
+			all = append(all, wiring.Requests{Uses: u})
+		}
+		time.Sleep(30 * time.Second)
+		wrong, right := gcra.Rate{Events: 1, Per: time.Hour}, gcra.Rate{Events: 100}
+		for !all[0].Charge("key", wrong, 500).OK {
+			time.Sleep(time.Second / 2)
+		}
+		for i := range inForce {
+			inForce[i].Store(&config.Config{})
+		}
+		taken := 0
+		for range 400 {
+			for all[1].Charge("key", right, 1).OK {
+				taken++
+			}
+			time.Sleep(time.Second / 10)
+		}
+		if taken < 1000 {
+			t.Errorf("%d requests in 40 s at 100 a second", taken)
 		}
 	})
 }
