@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -26,6 +27,10 @@ type Config struct {
 	Faults Faults
 	// Reserves is how many nodes, the first ones, go on by a part of each limit after a loss of the engine.
 	Reserves int
+	// Settle is how long after a change the smallest definition of a limit counts and is used, while nothing else fails.
+	Settle time.Duration
+	// Calm begins after Length: nothing fails any more, all nodes get the same limits, and after a term these are used.
+	Calm time.Duration
 }
 
 // Faults says how often what fails: means of the time between two, 0 for never, and probabilities.
@@ -43,7 +48,8 @@ type run struct {
 	w      *world
 	engine *engine
 	judge  *judge
-	limits []share.Limit
+	calm   bool
+	limits []share.Limit // as they were made
 	shard  []int
 	nodes  []*node
 
@@ -62,8 +68,10 @@ type Report struct {
 	Crashes, Leaves     int
 	Refusals, Claimed   int
 	Refusal             string
-	Stuck               int64 // connections over a limit that stopped nodes left open
-	Halted              int   // nodes that noticed an engine that has lost writes
+	Stuck               int64    // connections over a limit that stopped nodes left open
+	Halted              int      // nodes that noticed an engine that has lost writes
+	Firm                float64  // the least used of a limit while it was settled, of those of which 20 events were wanted
+	Idle                []string // limits that were hardly used while they were settled
 	// Away are events and connections used while the engine was away, from when the reserves are used, in percent.
 	AwayEvents, AwayConnections float64
 }
@@ -72,9 +80,9 @@ type Report struct {
 func (r Report) String() string {
 	return fmt.Sprintf("events %.1f %% (mean %.1f %%, least %.1f %%) connections %.1f %%, %.2f calls and "+
 		"%.1f messages a second and node, %d crashes, %d shutdowns, %d refusals (%s), %d stuck, %d claims, %d halted, "+
-		"%d faults, away %.1f %% and %.1f %%",
+		"%d faults, settled %.1f %%, away %.1f %% and %.1f %%",
 		r.Events, r.Mean, r.Least, r.Connections, r.Calls, r.Messages, r.Crashes,
-		r.Leaves, r.Refusals, r.Refusal, r.Stuck, r.Claimed, r.Halted, len(r.Faults),
+		r.Leaves, r.Refusals, r.Refusal, r.Stuck, r.Claimed, r.Halted, len(r.Faults), r.Firm,
 		r.AwayEvents, r.AwayConnections)
 }
 
@@ -86,7 +94,8 @@ func Run(cfg Config) Report {
 		r.engine.keep = 5 * time.Second
 	}
 	r.makeLimits()
-	r.judge = &judge{w: r.w, term: cfg.Term.Waits(), mails: make(map[string]uint16), accepted: make(map[string]bool)}
+	r.judge = &judge{w: r.w, lag: cmp.Or(cfg.Settle, cfg.Term.Waits()), settle: cfg.Settle, wants: r.wants,
+		mails: make(map[string]uint16), accepted: make(map[string]bool)}
 	for _, l := range r.limits {
 		r.judge.limits = append(r.judge.limits, &observed{Limit: share.Limit{Name: l.Name, Connections: l.Connections}})
 	}
@@ -96,8 +105,11 @@ func Run(cfg Config) Report {
 			drift:  (2*r.w.rand.Float64() - 1) * cfg.Term.Drift, base: r.w.between(0, 1000*time.Hour),
 			demand: make([]float64, len(r.limits)),
 			queued: make([]float64, len(r.limits)), limits: slices.Clone(r.limits), open: make([]int64, len(r.limits)),
-			want: make([]int64, len(r.limits)), timer: make([]bool, len(r.limits))}
+			want: make([]int64, len(r.limits)), timer: make([]bool, len(r.limits)), gone: make([]bool, len(r.limits)),
+			turned: make([]time.Duration, len(r.limits)), part: i < cfg.Reserves}
 		r.nodes = append(r.nodes, n)
+	}
+	for _, n := range r.nodes {
 		for l := range r.limits {
 			r.judge.define(l, n.id, r.limits[l])
 		}
@@ -112,11 +124,15 @@ func Run(cfg Config) Report {
 		if o.Connections > 0 {
 			r.judge.connections(l, 0, 0)
 		}
-		o.use = use{}
+		o.use, o.counted, o.firm = use{}, 0, use{}
 	}
 	r.breakThings()
 	r.keyed()
 	r.w.run(cfg.Warm + cfg.Length)
+	if cfg.Calm > 0 {
+		r.mend()
+		r.w.run(cfg.Warm + cfg.Length + cfg.Calm)
+	}
 	return r.report()
 }
 
@@ -136,8 +152,9 @@ func (r *run) makeLimits() {
 // wander moves the demand for each limit between nodes, from 0.3 to 2 times what there is.
 func (r *run) wander() {
 	for l := range r.limits {
-		most := r.limits[l].Rate + float64(r.limits[l].Connections)
 		move := func() {
+			o := r.judge.limits[l]
+			most := o.Rate + float64(o.Connections)
 			total := most * (.3 + 1.7*r.w.rand.Float64())
 			if r.cfg.Faults.Reload > 0 && r.w.chance(.2) {
 				total = 0 // it goes, and comes back
@@ -153,6 +170,7 @@ func (r *run) wander() {
 					n.demand[l] = math.Ceil(n.demand[l])
 				}
 			}
+			r.judge.touch(l)
 		}
 		move()
 		r.w.often(5*time.Minute, move)
@@ -166,7 +184,7 @@ func (r *run) watch() {
 		for l := range r.limits {
 			var demand float64
 			for _, n := range r.nodes {
-				if n.up && !n.paused {
+				if n.up && !n.paused && !n.gone[l] {
 					demand += n.demand[l]
 				}
 			}
@@ -205,16 +223,33 @@ func (r *run) carry(lost float64, f func()) {
 	}
 }
 
+// wants reports whether a node has wanted some of a limit always, and ever, in the time in which it settles.
+func (r *run) wants(l int, node uint16) (always, ever bool) {
+	n := r.nodes[node-1]
+	long := r.w.now-n.turned[l] >= r.judge.settle
+	wants := n.up && !n.paused && n.want[l] > 0
+	return wants && long, wants || !long
+}
+
+// often has something fail at random moments, until the run is calm.
+func (r *run) often(mean time.Duration, f func()) {
+	r.w.often(mean, func() {
+		if !r.calm {
+			f()
+		}
+	})
+}
+
 // breakThings sets up the faults.
 func (r *run) breakThings() {
 	f := &r.cfg.Faults
 	any := func() *node { return r.nodes[r.w.rand.IntN(len(r.nodes))] }
-	r.w.often(f.Crash, func() { any().crash() })
-	r.w.often(f.Leave, func() { any().leave() })
-	r.w.often(f.Pause, func() { any().pause(r.w.between(time.Second, 10*time.Minute)) })
-	r.w.often(f.Failover, func() { r.engine.failover(true, r.w.between(2*time.Second, 40*time.Second)) })
-	r.w.often(f.Lag, func() { r.engine.lag(r.w.between(time.Second, 20*time.Second)) })
-	r.w.often(f.Island, func() {
+	r.often(f.Crash, func() { any().crash() })
+	r.often(f.Leave, func() { any().leave() })
+	r.often(f.Pause, func() { any().pause(r.w.between(time.Second, 10*time.Minute)) })
+	r.often(f.Failover, func() { r.engine.failover(true, r.w.between(2*time.Second, 40*time.Second)) })
+	r.often(f.Lag, func() { r.engine.lag(r.w.between(time.Second, 20*time.Second)) })
+	r.often(f.Island, func() {
 		for _, i := range r.w.rand.Perm(len(r.nodes))[:min(10, (len(r.nodes)+1)/2)] {
 			r.nodes[i].island = 1
 		}
@@ -224,7 +259,7 @@ func (r *run) breakThings() {
 			}
 		})
 	})
-	r.w.often(f.Reload, r.reload)
+	r.often(f.Reload, func() { r.reload(false) })
 	middle := r.cfg.Length / 2
 	if f.EngineAway > 0 {
 		r.w.after(middle, func() { r.engine.outage(f.EngineAway) })
@@ -236,19 +271,49 @@ func (r *run) breakThings() {
 	}
 }
 
-// reload has half of the limits be half to double of what they were made, at each node at another moment.
-func (r *run) reload() {
+// mend ends all faults: nodes come back, with the same limits.
+func (r *run) mend() {
+	r.calm, r.cfg.Faults = true, Faults{}
+	for _, n := range r.nodes {
+		n.island = 0
+		if n.up && n.paused {
+			n.wake()
+		}
+		r.w.after(r.w.between(0, 10*time.Second), n.start)
+	}
+	r.reload(true)
+	r.judge.settle = r.cfg.Term.Waits() + 30*time.Second
+	for l := range r.limits {
+		r.judge.touch(l)
+	}
+}
+
+// reload changes half of the limits, at each node at another moment, and sometimes not at one of them. all: it gives
+// all limits to all nodes.
+func (r *run) reload(all bool) {
 	changed := make(map[int]share.Limit)
-	for l, limit := range r.limits {
-		if part := math.Pow(2, 2*r.w.rand.Float64()-1); r.w.chance(.5) {
-			changed[l] = sized(limit.Name, limit.Rate*part, float64(limit.Connections)*part)
+	for l := range r.limits {
+		if all || r.w.chance(.5) {
+			changed[l] = r.another(l, all)
 		}
 	}
-	for _, n := range r.nodes {
-		r.w.after(r.w.between(0, 2*time.Minute), func() {
+	within, forgotten := 2*time.Minute, -1
+	if all {
+		within = 10 * time.Second
+	} else if r.w.chance(.2) {
+		forgotten = r.w.rand.IntN(len(r.nodes))
+	}
+	for i, n := range r.nodes {
+		if i == forgotten {
+			continue
+		}
+		r.w.after(r.w.between(0, within), func() {
 			take := func() {
 				for l, limit := range changed {
-					n.limits[l] = limit
+					if n.gone[l] = limit.Name == ""; !n.gone[l] {
+						n.limits[l] = limit
+						n.declare(l, n.want[l])
+					}
 					r.judge.define(l, n.id, limit)
 				}
 			}
@@ -257,6 +322,25 @@ func (r *run) reload() {
 			}
 			n.do(n.gen, take)
 		})
+	}
+}
+
+// another is how a limit is made anew: half to double of what it was at first, anything from one an hour to 2,000 a
+// second, or from 1 to 1,000; without a name: it is taken away.
+func (r *run) another(l int, there bool) share.Limit {
+	limit, random := r.limits[l], r.w.rand.Float64()
+	part := math.Pow(2, 2*random-1)
+	switch was := sized(limit.Name, limit.Rate*part, float64(limit.Connections)*part); {
+	case !there && r.w.chance(.15):
+		return share.Limit{}
+	case r.w.chance(.7):
+		return was
+	case limit.Connections > 0:
+		return sized(limit.Name, 0, math.Pow(1000, random))
+	default:
+		anything := sized(limit.Name, math.Pow(7.2e6, random)/3600, 0)
+		anything.Burst = max(1, int64(anything.Rate*(.5+10*r.w.rand.Float64())))
+		return anything
 	}
 }
 
@@ -303,9 +387,19 @@ func (r *run) uses() (all [2]use) {
 
 func (r *run) report() Report {
 	rep := Report{Claimed: len(r.judge.accepted), Faults: r.judge.faults, Crashes: r.crashes, Leaves: r.leaves,
-		Refusals: r.refusals, Refusal: r.lastRefusal, Least: 100}
+		Refusals: r.refusals, Refusal: r.lastRefusal, Least: 100, Firm: 100}
 	var events, connections, rates use
 	for l, o := range r.judge.limits {
+		least := 50.
+		if o.least.Burst == 1 { // it goes by turns
+			least = 25
+		}
+		if part := o.firm.percent(); o.firm.wanted >= 20 {
+			if rep.Firm = min(rep.Firm, part); part < least {
+				rep.Idle = append(rep.Idle, fmt.Sprintf("%s: %.1f %% of %.0f used (%+v)", o.Name, part, o.firm.wanted,
+					o.least))
+			}
+		}
 		if o.Connections > 0 {
 			r.judge.connections(l, 0, 0)
 			connections.add(o.use)

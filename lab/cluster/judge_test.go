@@ -11,8 +11,11 @@ import (
 
 // judge sees what hosts see: events and open connections, with the right time.
 type judge struct {
-	w      *world
-	term   time.Duration
+	w   *world
+	lag time.Duration // for which an earlier definition counts
+	// settle is how long after a change of a limit the smallest definition counts and is used; 0: it does not.
+	settle time.Duration
+	wants  func(limit int, node uint16) (always, ever bool) // in that time
 	limits []*observed
 	faults []string
 
@@ -30,13 +33,17 @@ func (u *use) percent() float64 { return 100 * u.used / max(u.wanted, 1e-9) }
 
 // observed is a limit.
 type observed struct {
-	share.Limit             // the largest that a node has, or had within the last term
-	least       share.Limit // the smallest that a node has
+	share.Limit               // what may be used
+	least       share.Limit   // the smallest of the nodes that want it, or of all if none does
+	late        share.Limit   // the largest that a node has, or had within the lag
+	rooms       [2]float64    // events that may happen now, by each
+	at          time.Duration // of them
 	had         []had
-	room        float64 // events that may happen now
-	at          time.Duration
-	open        int64 // connections, without those of stopped nodes
-	peak        int64 // with those
+	changed     time.Duration // the definition of a node, or what is wanted
+	counted     float64       // of use.used, for firm
+	firm        use           // while it is settled
+	open        int64         // connections, without those of stopped nodes
+	peak        int64         // with those
 	stuck       int64
 	use         use
 }
@@ -50,39 +57,104 @@ type had struct {
 
 const yet = time.Duration(math.MaxInt64)
 
-// define notes that a node has a limit in another way from now on.
+// define notes that a node has a limit in another way from now on; a limit without a name: not at all.
 func (j *judge) define(limit int, node uint16, l share.Limit) {
 	o := j.limits[limit]
 	for i := range o.had {
 		if h := &o.had[i]; h.node == node && h.until == yet {
-			h.until = j.w.now + j.term
+			h.until = j.w.now + j.lag
 		}
 	}
-	o.had = append(o.had, had{l, node, yet})
-	j.measure(o)
-	j.w.after(j.term, func() { j.measure(o) })
+	if l.Name != "" {
+		o.had = append(o.had, had{l, node, yet})
+	}
+	j.touch(limit)
+	j.w.after(j.lag, func() { j.measure(limit) })
 }
 
-// measure finds the largest and the smallest definition. A larger burst may happen at once, and so may no more than a
-// smaller one.
-func (j *judge) measure(o *observed) {
+// touch notes that something of a limit has changed.
+func (j *judge) touch(limit int) {
+	j.limits[limit].changed = j.w.now
+	j.measure(limit)
+	j.w.after(j.settle, func() { j.measure(limit) })
+}
+
+// needed notes that a node has begun or ceased to want a limit.
+func (j *judge) needed(limit int) {
+	was := j.limits[limit].least
+	if j.measure(limit); j.limits[limit].least != was {
+		j.touch(limit)
+	}
+}
+
+// settled reports whether nothing of a limit has changed of late.
+func (j *judge) settled(o *observed) bool { return j.settle > 0 && j.w.now-o.changed >= j.settle }
+
+// measure finds what may be used: the largest definition, or the smallest of the nodes that want it when it is
+// settled. Connections by an earlier one may stay for a while.
+func (j *judge) measure(limit int) {
+	o := j.limits[limit]
 	o.flow(j.w.now)
 	o.had = slices.DeleteFunc(o.had, func(h had) bool { return h.until <= j.w.now })
-	most, least := o.had[0].Limit, share.Limit{Connections: math.MaxInt64, Rate: math.Inf(1)}
+	if len(o.had) == 0 {
+		return
+	}
+	late, most, all, wanting, least := o.had[0].Limit, share.Limit{}, boundless, boundless, boundless
 	for _, h := range o.had {
-		most.Connections, most.Rate = max(most.Connections, h.Connections), max(most.Rate, h.Rate)
-		if most.Burst = max(most.Burst, h.Burst); h.until == yet {
-			least.Connections, least.Rate = min(least.Connections, h.Connections), min(least.Rate, h.Rate)
+		if late = larger(late, h.Limit); h.until < yet {
+			continue
+		}
+		most, all = larger(most, h.Limit), smaller(all, h.Limit)
+		always, ever := j.wants(limit, h.node)
+		if always {
+			wanting = smaller(wanting, h.Limit)
+		}
+		if ever {
+			least = smaller(least, h.Limit)
 		}
 	}
-	o.room = min(o.room+float64(max(0, most.Burst-o.Burst)), float64(most.Burst))
-	o.Limit, o.least = most, least
+	if o.least = least; least == boundless {
+		o.least = all
+	}
+	switch {
+	case j.settled(o) && wanting != boundless:
+		most = wanting
+	case o.Connections > 0 || all == boundless:
+		most = late
+	}
+	o.become(most, late)
 }
 
-// flow adds to a rate's room what has flowed until now.
+// become has a limit be another one. By what may be used now a burst may happen anew, and one more until the owner
+// has heard of it; by the largest of late only what is larger.
+func (o *observed) become(most, late share.Limit) {
+	most.Name, late.Name = o.Name, o.Name
+	if most != o.Limit {
+		o.rooms[0] = 2 * float64(most.Burst)
+	}
+	o.rooms[1] = min(o.rooms[1]+float64(max(0, late.Burst-o.late.Burst)), float64(late.Burst))
+	o.Limit, o.late = most, late
+}
+
+// boundless is larger than any limit.
+var boundless = share.Limit{Connections: math.MaxInt64, Rate: math.Inf(1), Burst: math.MaxInt64}
+
+func smaller(a, b share.Limit) share.Limit {
+	return share.Limit{Connections: min(a.Connections, b.Connections), Rate: min(a.Rate, b.Rate),
+		Burst: min(a.Burst, b.Burst)}
+}
+
+func larger(a, b share.Limit) share.Limit {
+	return share.Limit{Connections: max(a.Connections, b.Connections), Rate: max(a.Rate, b.Rate),
+		Burst: max(a.Burst, b.Burst)}
+}
+
+// flow adds to a rate's rooms what has flowed until now.
 func (o *observed) flow(now time.Duration) {
 	if o.Connections == 0 {
-		o.room = min(o.room+o.Rate*(now-o.at).Seconds(), float64(o.Burst))
+		for i, l := range []share.Limit{o.Limit, o.late} {
+			o.rooms[i] = max(o.rooms[i], min(o.rooms[i]+l.Rate*(now-o.at).Seconds(), float64(l.Burst)))
+		}
 		o.at = now
 	}
 }
@@ -98,10 +170,11 @@ func (j *judge) fault(format string, args ...any) {
 func (j *judge) events(limit int, node uint16, n int64) {
 	o := j.limits[limit]
 	o.flow(j.w.now)
-	o.room -= float64(n)
 	o.use.used += float64(n)
-	if o.room < -1e-3 {
-		j.fault("limit %s: node %d is over the rate by %.3f events", o.Name, node, -o.room)
+	for i, by := range []string{"the rate", "all rates of late"} {
+		if o.rooms[i] -= float64(n); o.rooms[i] < -1e-3 {
+			j.fault("limit %s: node %d is over %s by %.3f events", o.Name, node, by, -o.rooms[i])
+		}
 	}
 }
 
@@ -129,7 +202,12 @@ func (j *judge) wanted(limit int, demand float64, d time.Duration) {
 	o := j.limits[limit]
 	most := o.least.Rate
 	if o.Connections > 0 {
+		j.connections(limit, 0, 0)
 		most = float64(o.least.Connections)
 	}
-	o.use.wanted += min(demand, most) * d.Seconds()
+	wanted := min(demand, most) * d.Seconds()
+	if o.use.wanted += wanted; j.settled(o) {
+		o.firm.add(use{wanted, o.use.used - o.counted})
+	}
+	o.counted = o.use.used
 }

@@ -46,10 +46,13 @@ type node struct {
 	stepAt time.Duration
 	demand []float64     // of each limit, a second, or connections
 	queued []float64     // events that wait
-	limits []share.Limit // as it has them now
+	limits []share.Limit // as it has them now, or had them last
+	gone   []bool        // it has them no more
+	part   bool          // it goes on by a part of each limit after a loss of the engine
 	open   []int64
-	want   []int64 // units, as was last told
-	timer  []bool  // whether an event of a slow limit has been set up
+	want   []int64         // units, as was last told
+	turned []time.Duration // when it was last told of the first unit, or that there is none
+	timer  []bool          // whether an event of a slow limit has been set up
 }
 
 func (n *node) local() time.Duration { return n.base + time.Duration(float64(n.w.now)*(1+n.drift)) }
@@ -81,11 +84,17 @@ func (n *node) every(d time.Duration, f func()) {
 
 // start begins a process.
 func (n *node) start() {
+	if n.up {
+		return
+	}
+	if n.cfg.Reserves > 0 && n.cfg.Faults.Reload > 0 && n.w.chance(.1) {
+		n.part = !n.part
+	}
 	n.up, n.ending, n.gen = true, false, n.gen+1
 	n.process++
 	n.member = member.New(member.Config{Node: n.id, Incarnation: n.incarnation, Boot: n.boot, Process: n.process,
 		Term: n.cfg.Term, Turn: n.cfg.Turn, Rand: rand.New(rand.NewPCG(n.w.rand.Uint64(), 1)), Memory: n.memory,
-		Reserve: int(n.id) <= n.cfg.Reserves}, func(err error) { n.refusals++; n.lastRefusal = err.Error() })
+		Reserve: n.part}, func(err error) { n.refusals++; n.lastRefusal = err.Error() })
 	n.member.Keeper().Knows()
 	n.engine.forget(n.id, n.incarnation)
 	n.desk, n.listed, n.asking = once.New(n.id, n.incarnation, n.process), false, make(map[uint64]*attempt)
@@ -247,20 +256,33 @@ func (n *node) step() {
 		if n.ending {
 			break
 		}
-		if n.limits[l].Connections > 0 {
+		switch {
+		case n.limits[l].Connections > 0:
 			n.connect(l, now)
-		} else {
-			n.queued[l] = min(n.queued[l]+n.demand[l]*dt, max(5*n.demand[l], 2))
+		case n.gone[l]:
+			n.queued[l] = 0 // it goes without a limit
+			n.spend(l)
+		default:
+			n.queued[l] = min(n.queued[l]+n.needs(l)*dt, max(5*n.needs(l), 2))
 			n.spend(l)
 		}
 	}
 	n.member.Asks(now, n.deliver)
 }
 
+// needs is what mail could use of a limit.
+func (n *node) needs(l int) float64 {
+	if n.gone[l] {
+		return 0
+	}
+	return n.demand[l]
+}
+
 // connect opens and closes connections as mail wants and the share allows.
 func (n *node) connect(l int, now time.Duration) {
 	name, h := n.limits[l].Name, n.member.Shares(n.shard[l])
-	want := int64(math.Ceil(n.demand[l]))
+	want := int64(math.Ceil(n.needs(l)))
+	n.need(l, want)
 	n.declare(l, want)
 	n.close(l)
 	if more := h.Open(now, name, want-n.open[l]); more > 0 {
@@ -274,8 +296,20 @@ func (n *node) connect(l int, now time.Duration) {
 	}
 }
 
+// need has units of a limit be wanted.
+func (n *node) need(l int, units int64) {
+	was := n.want[l]
+	if n.want[l] = units; (was == 0) != (units == 0) {
+		n.turned[l] = n.w.now
+		n.judge.needed(l)
+	}
+}
+
 // declare has a limit be as this node has it, and units of it wanted.
 func (n *node) declare(l int, units int64) {
+	if !n.up {
+		return
+	}
 	if err := n.member.Shares(n.shard[l]).Want(n.limits[l], units, n.local); err != nil {
 		n.judge.fault("node %d: %v", n.id, err)
 	}
@@ -303,15 +337,15 @@ func (n *node) close(l int) {
 func (n *node) spend(l int) {
 	limit, h := &n.limits[l], n.member.Shares(n.shard[l])
 	var want int64
-	if n.queued[l] >= 1 || n.demand[l] > 1 {
-		units := float64(limit.Units())
-		want = max(limit.Least(), int64((1.01*n.demand[l]+max(0, n.queued[l]-n.demand[l]/2)/20)/limit.Rate*units)+1)
+	if demand := n.needs(l); n.queued[l] >= 1 || demand > 1 {
+		part := min(1, (1.01*demand+max(0, n.queued[l]-demand/2)/20)/limit.Rate)
+		want = max(limit.Least(), int64(part*float64(limit.Units()))+1)
 	}
 	if was := n.want[l]; want == 0 || was < want || was > want+want/16 {
-		n.want[l] = want
 		if want > limit.Least() {
-			n.want[l] += want / 64
+			want += want / 64
 		}
+		n.need(l, want)
 	}
 	n.declare(l, n.want[l])
 	if done := h.Spend(n.local(), limit.Name, int64(n.queued[l])); done > 0 {

@@ -86,17 +86,41 @@ func TestNothingIsOverWhateverFails(t *testing.T) {
 	try(t, config(9, 100, everything))
 }
 
-// Nodes that take other limits at other moments are never over the largest, and use nearly all of the smallest.
+// Nodes take other limits at other moments. They are never over the largest; settle after the last change exactly the
+// smallest of those that want a limit is used.
 func TestLimitsThatChange(t *testing.T) {
-	for _, nodes := range []int{3, 10} {
-		atLeast(t, try(t, config(1, nodes, Faults{Reload: 5 * time.Minute})), 97)
+	for seed := range uint64(2) {
+		for _, nodes := range []int{3, 10} {
+			cfg := config(seed, nodes, Faults{Reload: 4 * time.Minute})
+			cfg.Settle = 12 * time.Second
+			r := try(t, cfg)
+			atLeast(t, r, 97)
+			noneIdle(t, r)
+		}
 	}
+}
+
+// The same, while everything fails. When nothing fails any more, no limit stays at what it was.
+func TestLimitsThatChangeWhateverFails(t *testing.T) {
 	faults := everything
 	faults.Reload = 2 * time.Minute
 	for seed := range uint64(4) {
 		for _, nodes := range []int{3, 10} {
-			try(t, config(seed, nodes, faults))
+			cfg := config(seed, nodes, faults)
+			cfg.Calm = cfg.Term.Length + 4*time.Minute
+			if seed%2 > 0 {
+				cfg.Reserves, cfg.Faults.EngineAway = nodes, 8*time.Minute
+			}
+			noneIdle(t, try(t, cfg))
 		}
+	}
+}
+
+// noneIdle has each limit be used while nothing changed.
+func noneIdle(t *testing.T, r Report) {
+	t.Helper()
+	for _, l := range r.Idle {
+		t.Error(l)
 	}
 }
 
