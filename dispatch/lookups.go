@@ -267,13 +267,20 @@ func (d *Dispatcher) lookUp(m *envelope.Message, unknown map[string][]queue.Pend
 	}
 }
 
+// askRouter asks for the routes of domains. An answer that comes after a reload may be by the configuration before:
+// then the mail in memory goes back into the queue, and what waits there has the router asked again.
 func (d *Dispatcher) askRouter(by asker, domains []string) {
+	pol := d.Policy()
 	d.Router.Submit(router.Request{
 		Message: by.message, Tenant: by.tenant, Weight: by.weight, Tier: by.tier, Domains: domains,
 		Wanted: func(domain string) bool { return d.lookups.wanted(by.message, domain) },
 		Done: func(domain string, rt *route.Route, failed *reply.Reply) {
-			v := answer{rt, failed, d.Policy()}
-			if m, recipients := d.lookups.take(by.message, domain); len(recipients) > 0 {
+			v := answer{rt, failed, pol}
+			switch m, recipients := d.lookups.take(by.message, domain); {
+			case len(recipients) == 0:
+			case d.Policy() != pol:
+				d.Queue.Return(m.ID, indexes(recipients))
+			default:
 				d.routed(m, recipients, domain, &v)
 			}
 			if d.lookups.found(domain, v) {

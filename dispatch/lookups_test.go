@@ -175,6 +175,26 @@ func TestReloadAsksAnewForWhatWaits(t *testing.T) {
 	}
 }
 
+// So it is of what waits in memory: neither a route of before nor a failure counts.
+func TestReloadAsksAnewForWhatWaitsInMemory(t *testing.T) {
+	s := newStage(t)
+	s.refuse["d1.example"] = reply.Local(451, reply.Enhanced{4, 4, 3}, "route", "name servers don't answer")
+	s.handle(s.leaseTo(1, "", 2, "d%d.example"))
+	cfg, err := config.Parse(nil, "test.conf", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pol := wiring.New(cfg)
+	s.Policy = func() *wiring.Policy { return pol }
+	s.told = nil
+	s.answerAll()
+	slices.Sort(s.told)
+	s.want(t, "return 1 [0]", "return 1 [1]")
+	if len(s.jobs) != 0 || s.lookups.inMemory() != 0 {
+		t.Errorf("%d jobs, %d recipients in memory", len(s.jobs), s.lookups.inMemory())
+	}
+}
+
 // What waits in memory comes back to the queue at once when an operator acts on it.
 func TestCancelTakesBackWhatWaitsForLookUps(t *testing.T) {
 	s := newStage(t)

@@ -224,7 +224,7 @@ func (r *operators) apply(before, pol *wiring.Policy, p prepared) {
 	r.warm.Reload(pol)
 	r.dispatcher.Reload()
 	r.rules.SourceFree()
-	if !pol.SameAges(before) {
+	if !pol.SameAges(before) || !pol.SameWays(before) {
 		r.queue.Unpark()
 	}
 	r.admission.Set(admissionSettings(cfg))

@@ -6,6 +6,7 @@ package wiring
 import (
 	"maps"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/reply"
 	"example.org/mta/internal/route"
+	"example.org/mta/internal/settings"
 	"example.org/mta/mta/config"
 	"example.org/mta/suppression"
 	"example.org/mta/warmup"
@@ -84,6 +86,26 @@ func (p *Policy) SameAges(other *Policy) bool {
 	})
 }
 
+// SameRoutes reports whether another policy has the same routes, and the same providers of sites, for all mail.
+func (p *Policy) SameRoutes(other *Policy) bool {
+	return reflect.DeepEqual(routes(p.Config), routes(other.Config))
+}
+
+// SameWays reports whether all mail goes as it does by another policy: by the same routes, from the same sources, with
+// the same TLS. If not, what waits for a site from a source may have to wait for another, which nobody knows before it
+// is looked at.
+func (p *Policy) SameWays(other *Policy) bool {
+	return p.SameRoutes(other) &&
+		!slices.ContainsFunc(settings.Diff(other.Config, p.Config), func(c settings.Change) bool {
+			return ofWays.MatchString(c.Setting)
+		})
+}
+
+// ofWays are the names of settings, apart from those of routes, by which mail may go another way.
+var ofWays = regexp.MustCompile(`^source "[^"]*": (address|proxy.*)$|^pool "[^"]*"(: (shared|overflow|dedicated .*))?$|` +
+	`^(tenant|sender_domain|domain) "[^"]*": pool$|` +
+	`^(defaults|(provider|domain) "[^"]*"): (tls|tls_.*|mta_sts|dane)$`)
+
 // Weight gives the weight of a tenant among tenants.
 func (p *Policy) Weight(tenant string) int {
 	if t := p.Config.Tenant(tenant); t != nil {
@@ -113,9 +135,13 @@ func (p *Policy) Divided(m *envelope.Message, rt *route.Route) *Pool {
 // Stays returns the question that a reload asks of each queued job: whether its source still belongs to
 // its pool, and means the same to the warm-up as before. A job whose source comes under a plan has no
 // token, and would leave uncounted. A job whose TLS settings, return path or time to expire have changed is made anew,
-// and so is one that comes under a window or a pace.
+// and so is one that comes under a window or a pace, and each when a route has changed.
 func (p *Policy) Stays(before *Policy) func(*delivery.Job) bool {
+	same := p.SameRoutes(before)
 	return func(j *delivery.Job) bool {
+		if !same {
+			return false // its route is looked up anew
+		}
 		key, ok := p.keyOf(j)
 		was, _ := before.keyOf(j)
 		return ok && key == was && p.Demand(j.Message, j.Route) == j.Demand &&

@@ -2,6 +2,7 @@ package wiring
 
 import (
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -188,5 +189,71 @@ tenant "other" { pool = "theirs" }
 	}
 	if p := pol.Divided(&envelope.Message{Tenant: "acme", Pool: "warm"}, nil); p == nil || p.Name != "warm" {
 		t.Errorf("the dedicated sources of the pool that was named are those of %v", p)
+	}
+}
+
+// TestOtherWays: by which changes of the configuration mail may go another way than before.
+func TestOtherWays(t *testing.T) {
+	const conf = `
+		hostname = "relay.example"
+		source "a" { address = "192.0.2.1" }
+		source "b" { address = "192.0.2.2" }
+		source "c" { address = "192.0.2.3" }
+		plan "p" { preset = "standard" }
+		pool "x" {
+			shared = ["a"]
+			dedicated "b" { plan = "p" }
+			provider "big" { connection_limit = 5 }
+		}
+		pool "y" { shared = ["c"] }
+		tenant "t" {
+			pool = "x"
+		}
+		provider "big" {
+			mx = ["*.big.example"]
+		}
+		domain "d.example" {
+			route    = ["smtp://192.0.2.9"]
+			username = "u"
+			password = "one"
+		}
+		sender_domain "s.example" {
+			pool = "x"
+		}
+		`
+	before := parse(t, conf)
+	for _, x := range []struct {
+		old, new     string
+		routes, ways bool // are the same
+	}{
+		{"hostname", "postmaster = \"p@relay.example\"\n hostname", true, true},
+		{`connection_limit = 5`, `connection_limit = 6`, true, true},
+		{`mx = ["*.big.example"]`, "mx = [\"*.big.example\"]\n max_message_rate = \"1/s\"", true, true},
+		{`tenant "t" {`, "tenant \"t\" {\n weight = 3\n", true, true},
+		{"hostname", "\n\n\nhostname", true, true},
+		{`192.0.2.9`, `192.0.2.10`, false, false},
+		{`"one"`, `"two"`, false, false},
+		{`*.big.example`, `*.bigger.example`, false, false},
+		{"hostname", "presets = false\n hostname", false, false},
+		{"hostname", "router { ipv6 = false }\n hostname", false, false},
+		{"hostname", "provider \"new\" { mx = [\"mx.new.example\"] }\n hostname", false, false},
+		{"hostname", "domain \"new.example\" { route = [] }\n hostname", false, false},
+		{`192.0.2.1"`, `192.0.2.11"`, true, false},
+		{`shared = ["a"]`, `shared = ["a", "c"]`, true, false},
+		{`{ plan = "p" }`, `{ }`, true, false},
+		{`dedicated "b" { plan = "p" }`, ``, true, false},
+		{"\"t\" {\n\t\t\tpool = \"x\"", "\"t\" {\n pool = \"y\"", true, false},
+		{"s.example\" {\n\t\t\tpool = \"x\"", "s.example\" {\n pool = \"y\"", true, false},
+		{`username`, "pool = \"y\"\n username", true, false},
+		{`username`, "tls = \"required\"\n username", true, false},
+		{"hostname", "defaults { mta_sts = false }\n hostname", true, false},
+	} {
+		if !strings.Contains(conf, x.old) {
+			t.Fatalf("no %q", x.old)
+		}
+		after := parse(t, strings.Replace(conf, x.old, x.new, 1))
+		if r, w := after.SameRoutes(before), after.SameWays(before); r != x.routes || w != x.ways {
+			t.Errorf("with %s in place of %s: the same routes %v, ways %v, want %v and %v", x.new, x.old, r, w, x.routes, x.ways)
+		}
 	}
 }

@@ -55,10 +55,14 @@ func Router(cfg *config.Config, taken []string) (router.Settings, error) {
 	if err != nil {
 		return router.Settings{}, fmt.Errorf("finding this machine's addresses: %w", err)
 	}
-	out := router.Settings{
-		Self:      []string{cfg.Hostname},
-		SelfAddrs: self,
+	out := routes(cfg)
+	out.Self, out.SelfAddrs = []string{cfg.Hostname}, self
+	return out, out.Validate()
+}
 
+// routes are the router's settings, without those about this machine.
+func routes(cfg *config.Config) router.Settings {
+	out := router.Settings{
 		Port:          uint16(cfg.Defaults.Traffic.SMTPPort),
 		AllowLoopback: cfg.Router.AllowLoopback,
 		RefusePrivate: cfg.Router.RefusePrivate,
@@ -83,7 +87,7 @@ func Router(cfg *config.Config, taken []string) (router.Settings, error) {
 				router.SmarthostRoute{Domains: s.RouteName(), Hosts: smarthosts(&s.Smarthosts)})
 		}
 	}
-	return out, out.Validate()
+	return out
 }
 
 func texts(ps []config.Pattern) []string {
