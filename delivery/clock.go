@@ -169,7 +169,7 @@ func (l *lane) nameBudgets(now time.Time) {
 func (s *Scheduler) sweepBudgets(now time.Time) {
 	for key, b := range s.budgets {
 		if b.division != nil {
-			b.division.want(b)
+			b.division.tick(b, s.limGen, now)
 		}
 		if b != s.total && !b.kind.ofOpening() && !b.named.Equal(now) && b.live == 0 && b.waiting == 0 && !b.inLine() &&
 			b.messages.Paid(now) && b.connections.Paid(now) && b.division.forgotten(b, now) {

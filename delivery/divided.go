@@ -62,7 +62,8 @@ const (
 	headroom = 1.25 // of the pace is wanted while nothing waits
 	paceless = 0.01 // events a second below which nothing is
 
-	dividedLife = time.Minute // for which a limit is kept that no lane has
+	dividedLife  = time.Minute      // for which a limit is kept that no lane has
+	dividedQuiet = 20 * time.Second // and one from before a reload
 )
 
 // divide gives the budget of a divided limit, as a lane or a tenant's mail has it.
@@ -100,7 +101,17 @@ func (v *division) forgo(was, is Scope) {
 	}
 }
 
-// want has the Divider know how much this relay could use. It is called once a second.
+// tick is called once a second. A limit from before a reload may be another one now: without mail of it this relay
+// would hold all others to the earlier one, if that is smaller.
+func (v *division) tick(b *budget, gen int, now time.Time) {
+	if v.gen != gen && now.Sub(b.named) > dividedQuiet {
+		v.forgo(v.limit, Scope{})
+		v.limit = Scope{}
+	}
+	v.want(b)
+}
+
+// want has the Divider know how much this relay could use.
 func (v *division) want(b *budget) {
 	v.wantConnections(b)
 	for i, r := range v.rates() {

@@ -4,6 +4,7 @@ import (
 	"math"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -525,5 +526,51 @@ func TestAPartGrowsForTwoTenants(t *testing.T) {
 			t.Errorf("%d of 20 have left 3 s after the parts have grown; waits: %s", n, w.why())
 		}
 		w.awaitResults(20, 3*time.Hour)
+	})
+}
+
+// After a reload a relay without mail of a tenant keeps no other one at what the tenant's limit was.
+func TestAnEarlierLimitIsForgotten(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		const name = "tenant a: messages"
+		var rate atomic.Int64
+		rate.Store(1000)
+		d := newDealer()
+		w := newWorld(t, atOnce(func(c *Config) {
+			c.Divider = d
+			c.Limits = func(_ *route.Route, _, tenant string) (l Limits) {
+				if tenant != "" {
+					l.Divided = []NamedScope{{"tenant " + tenant, Scope{MessageRate: gcra.Rate{Events: int(rate.Load())}}}}
+				}
+				return l
+			}
+		}))
+		defer w.end()
+		d.give(w, map[string]float64{name: 1000})
+		r := routeTo("a", tier(w.host("mx", sink.Config{})))
+		send := func(n int) {
+			for range n {
+				j := w.job(r, 1)
+				j.Message.Tenant = "a"
+				w.submit(j)
+			}
+		}
+		send(2000)
+		w.awaitResults(2000, time.Minute)
+		time.Sleep(dividedQuiet + 2*time.Second)
+		if d.wants(name) == 0 {
+			t.Fatal("nothing is wanted a while after 1,000 messages a second")
+		}
+		rate.Store(2000)
+		w.s.Reload(nil)
+		time.Sleep(2 * time.Second)
+		if n := d.wants(name); n != 0 {
+			t.Errorf("%v of an earlier limit are wanted", n)
+		}
+		send(1)
+		w.awaitResults(2001, time.Minute)
+		if d.wants(name) == 0 || d.limits[name] != 2000 {
+			t.Errorf("%v of %v are wanted when mail has come", d.wants(name), d.limits[name])
+		}
 	})
 }
