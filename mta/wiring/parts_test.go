@@ -89,6 +89,7 @@ type relays struct {
 	mu         sync.Mutex // guards what follows
 	open, most int        // connections
 	done       int
+	limits     []delivery.Scope // of each relay
 }
 
 // counted is a connection that the host has.
@@ -128,6 +129,7 @@ func begin(t *testing.T, n int, limit delivery.Scope) *relays {
 	var running sync.WaitGroup
 	log := slog.New(slog.DiscardHandler)
 	for i := range n {
+		r.limits = append(r.limits, limit)
 		path := filepath.Join(t.TempDir(), "node")
 		if err := node.Create(path, 1); err != nil {
 			t.Fatal(err)
@@ -150,8 +152,13 @@ func begin(t *testing.T, n int, limit delivery.Scope) *relays {
 			Source:  func(name string) (delivery.Source, bool) { return delivery.Source{Name: name, EHLO: "a.example"}, true },
 			Divider: wiring.Parts(func() *node.Node { return one }),
 			Limits: func(_ *route.Route, _, tenant string) delivery.Limits {
-				return delivery.Limits{MaxMode: smtpclient.LockStep, IdleTimeout: 5 * time.Second,
-					Divided: []delivery.NamedScope{{Name: "provider big", Scope: limit}}}
+				l := delivery.Limits{MaxMode: smtpclient.LockStep, IdleTimeout: 5 * time.Second}
+				r.mu.Lock()
+				defer r.mu.Unlock()
+				if r.limits[i] != (delivery.Scope{}) {
+					l.Divided = []delivery.NamedScope{{Name: "provider big", Scope: r.limits[i]}}
+				}
+				return l
 			},
 		})
 		changed = s.PartsChanged
@@ -169,6 +176,20 @@ func begin(t *testing.T, n int, limit delivery.Scope) *relays {
 		time.Sleep(time.Minute)
 	})
 	return r
+}
+
+// reload gives some relays another limit, one after the other, and returns when the last has it.
+func (r *relays) reload(s delivery.Scope, at ...int) time.Time {
+	for n, i := range at {
+		if n > 0 {
+			time.Sleep(10 * time.Second)
+		}
+		r.mu.Lock()
+		r.limits[i] = s
+		r.mu.Unlock()
+		r.all[i].Reload(nil)
+	}
+	return time.Now()
 }
 
 // send submits n messages at a relay.
@@ -225,6 +246,60 @@ func TestRelaysShareALimit(t *testing.T) {
 		}
 		if len(at) < 2580 { // of 2,700, which would take 45 s at the least
 			t.Errorf("%d messages arrived in a minute", len(at))
+		}
+	})
+}
+
+// TestALimitThatIsChanged at one relay after the other, from one an hour and back: what is lowered counts at once, what is
+// raised soon after the last relay has it, and the smallest until then.
+func TestALimitThatIsChanged(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		slow := delivery.Scope{Connections: 2, MessageRate: gcra.Rate{Events: 1, Per: time.Hour}}
+		fast := delivery.Scope{Connections: 9, MessageRate: gcra.Rate{Events: 60}}
+		r := begin(t, 3, slow)
+		time.Sleep(30 * time.Second)
+		for i := range r.all {
+			r.send(i, 1900)
+		}
+		time.Sleep(time.Minute)
+		from := time.Now()
+		check := func(what string, after, length time.Duration, perSecond, burst, least float64) {
+			t.Helper()
+			time.Sleep(after + length - time.Since(from))
+			var at []time.Time
+			for _, d := range r.record.Deliveries() {
+				if t := d.At.Sub(from); t >= after && t < after+length {
+					at = append(at, d.At)
+				}
+			}
+			if n := float64(len(at)); n < least*perSecond*length.Seconds() ||
+				n > 0 && over(at, perSecond, burst+perSecond*0.05) > 0 { // a message takes 50 ms at most
+				t.Errorf("%s: %g messages in %v at %g a second", what, n, length, perSecond)
+			}
+		}
+		from = r.reload(fast, 0, 1, 2)
+		check("raised", 0, 12*time.Second, 60, 120, 0)
+		check("raised", 12*time.Second, 18*time.Second, 60, 60, .95)
+		five := delivery.Scope{Connections: 3, MessageRate: gcra.Rate{Events: 5}}
+		from = r.reload(five, 2, 1, 0)
+		check("lowered", 0, 12*time.Second, 5, 10, .9)
+		r.mu.Lock()
+		if r.open > 3 {
+			t.Errorf("%d connections of 3", r.open)
+		}
+		r.mu.Unlock()
+		from = r.reload(fast, 0, 2)
+		check("raised at two of three", 0, 30*time.Second, 5, 10, .95)
+		r.reload(delivery.Scope{}, 0, 1, 2)
+		from = r.reload(fast, 1, 2, 0)
+		for i := range r.all { // all other mail has left without a limit
+			r.send(i, 1000)
+		}
+		check("put back", 12*time.Second, 18*time.Second, 60, 60, .95)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.open > 9 {
+			t.Errorf("%d connections of 9", r.open)
 		}
 	})
 }
