@@ -132,9 +132,12 @@ func (b *block) close(p *Plan, now Instant) {
 	*b = block{state: blocked, until: now + pause, pause: pause}
 }
 
-// wake ends a pause that is over, and repeats a probe whose outcomes were lost. It says whether a
-// probe begins.
+// wake ends a pause that is over, or that the plan has no more, and repeats a probe whose outcomes were lost. It says
+// whether a probe begins.
 func (b *block) wake(p *Plan, now Instant) bool {
+	if p.Health.Pause.Sample == 0 && b.state != open {
+		*b = block{}
+	}
 	if b.state == open || now < b.until || b.state == probing && b.probeLeft > 0 {
 		return false
 	}

@@ -107,6 +107,37 @@ func TestW16_FactorHalvesAndComesBack(t *testing.T) {
 	}
 }
 
+// TestAReloadTakesPausesAway: a provider that is paused or probed then gets mail as any other, and is not probed for ever:
+// no outcome counts for a plan without pauses.
+func TestAReloadTakesPausesAway(t *testing.T) {
+	for what, after := range map[string]Instant{"paused": 0, "probed": 930_000} {
+		p := planOf(3600, 86_400)
+		s := NewState(p, 0)
+		g := s.Provider(p, "google")
+		s.Advance(p, 600_000)
+		var x Outcomes
+		for range 20 {
+			x.Add(PolicyRefusal)
+		}
+		s.Report(p, g, x)
+		s.Advance(p, 600_000+after)
+		if n := s.Grant(p, g, 100, 0); n > 5 || s.Providers[g].block.state == open {
+			t.Fatalf("%s: %d are granted", what, n)
+		}
+		without := *p
+		without.Health.Pause.Sample = 0
+		at, sent := s.Now, int64(0)
+		for range 10 {
+			at += 60_000
+			s.Advance(&without, at)
+			sent += s.Grant(&without, g, 20, 0)
+		}
+		if s.Report(&without, g, x); sent < 50 || s.Providers[g].block.state != open {
+			t.Errorf("%s: %d left in ten minutes, and it is %v", what, sent, s.Providers[g].block.state)
+		}
+	}
+}
+
 func TestW16_BlockPausesProbesAndDoubles(t *testing.T) {
 	p := planOf(3600, 86_400)
 	s := NewState(p, 0)
