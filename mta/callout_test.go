@@ -93,6 +93,22 @@ func TestS16_MailboxesAreVerifiedAtRCPT(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 
+	w.rewrite("routed", strings.ReplaceAll(`
+		listener "smtp" { address = "127.0.0.1:0" }
+		domain "box.example" {
+			route             = ["smtp://127.0.0.1:PORT"]
+			verify_recipients = "mailbox"
+		}`, "PORT", w.port))
+	if _, err := w.Reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	listener = w.listeners.Addresses(listen.SMTP)[0]
+	b.take()
+	check("nobody@box.example", 550, "5.1.1")
+	if rcpts, _ := b.take(); rcpts != "TO:<nobody@box.example>" {
+		t.Errorf("after a change of the route the host heard %q", rcpts)
+	}
+
 	w.rewrite("callouts", strings.ReplaceAll(`defaults { smtp_port = PORT }`, "PORT", w.port)+"\nlistener \"smtp\" { address = \"127.0.0.1:0\" }")
 	if _, err := w.Reload(t.Context()); err != nil {
 		t.Fatal(err)

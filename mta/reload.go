@@ -219,6 +219,9 @@ func (r *operators) apply(before, pol *wiring.Policy, p prepared) {
 	r.policy.Store(pol)
 	r.sources.Check()
 	r.classes.SetRules(wiring.Classify(cfg))
+	if !pol.SameRoutes(before) {
+		r.callouts.Forget()
+	}
 	r.delivery.SetBackoff(wiring.Backoff(cfg))
 	r.delivery.Reload(pol.Stays(before))
 	r.warm.Reload(pol)

@@ -143,15 +143,25 @@ func (m *memory) fresh(now time.Time) bool {
 	return left > 0 && left <= keepYes
 }
 
+// Forget forgets all answers, and those of questions that are open: other hosts may take the mail from now on.
+func (c *Checker) Forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clear(c.kept)
+	clear(c.asking)
+}
+
 // find asks a question, and wakes all callers that wait for its answer.
 func (c *Checker) find(rcpt envelope.Address, q *question) {
 	ctx, cancel := context.WithTimeout(c.ctx, Patience)
 	defer cancel()
 	q.answer = c.ask(ctx, rcpt)
 	c.mu.Lock()
-	delete(c.asking, rcpt)
-	if q.answer.Known {
-		c.keep(rcpt, q.answer)
+	if c.asking[rcpt] == q {
+		delete(c.asking, rcpt)
+		if q.answer.Known {
+			c.keep(rcpt, q.answer)
+		}
 	}
 	c.mu.Unlock()
 	close(q.done)

@@ -73,6 +73,30 @@ func TestAnswersAreRemembered(t *testing.T) {
 	})
 }
 
+// TestForget: what is remembered is asked for anew, and the answer to a question that is open is not remembered.
+func TestForget(t *testing.T) {
+	withChecker(t, func(t *testing.T, c *Checker, h *hosts) {
+		c.Check(t.Context(), "no@box.example")
+		var open sync.WaitGroup
+		open.Go(func() {
+			if a := c.Check(t.Context(), "nobody@box.example"); !a.Missing() {
+				t.Errorf("%+v", a)
+			}
+		})
+		time.Sleep(time.Second / 2)
+		c.Forget()
+		for n, rcpt := range []envelope.Address{"nobody@box.example", "no@box.example"} {
+			if c.Check(t.Context(), rcpt); h.asked.Load() != int64(n+3) {
+				t.Errorf("%s: %d were asked", rcpt, h.asked.Load())
+			}
+			if c.Check(t.Context(), rcpt); h.asked.Load() != int64(n+3) {
+				t.Errorf("%s is not remembered", rcpt)
+			}
+		}
+		open.Wait()
+	})
+}
+
 // Many clients that ask for one mailbox make one question, and one who goes does not end it for the others.
 func TestOneQuestionForMany(t *testing.T) {
 	withChecker(t, func(t *testing.T, c *Checker, h *hosts) {
