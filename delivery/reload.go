@@ -93,10 +93,13 @@ func (s *Scheduler) keepTo(limit int, b *budget, now time.Time) {
 	}
 }
 
-// current reports whether a connection is from its source as that is now, and counts wherever one would that is opened
-// now.
+// current reports whether a connection is as one would be that is opened now: from its source as that is now, under the
+// same timeouts, with commands as far ahead, and counted in the same scopes.
 func (c *connection) current() bool {
 	if src, ok := c.s.cfg.Source(c.source.Name); !ok || src != c.source {
+		return false
+	}
+	if l := &c.lane.limits; l.Timeouts != c.limits.Timeouts || l.MaxMode != c.limits.MaxMode {
 		return false
 	}
 	for _, x := range c.lane.scopes {

@@ -126,6 +126,9 @@ func TestConnectionsKeepToNewSettings(t *testing.T) {
 		"idle_timeout":                  {IdleTimeout: 10 * time.Second},
 		"active_timeout":                {IdleTimeout: time.Hour, ActiveTimeout: 10 * time.Second},
 		"max_deliveries_per_connection": {IdleTimeout: time.Hour, ActiveTimeout: time.Hour, MaxDeliveriesPerConnection: 5},
+		"pipelining":                    {IdleTimeout: time.Hour, ActiveTimeout: time.Hour, MaxMode: smtpclient.LockStep},
+		"timeouts": {IdleTimeout: time.Hour, ActiveTimeout: time.Hour,
+			Timeouts: smtpclient.Timeouts{Dot: time.Minute}},
 	} {
 		t.Run(what, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
