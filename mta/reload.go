@@ -217,6 +217,7 @@ func (r *operators) apply(before, pol *wiring.Policy, p prepared) {
 	r.warn(cfg)
 	r.returnPaths.Store(p.tokens)
 	r.policy.Store(pol)
+	r.router.ForgetAll() // whether a route has an MTA-STS policy was decided by the configuration before
 	r.sources.Check()
 	r.classes.SetRules(wiring.Classify(cfg))
 	if !pol.SameRoutes(before) {

@@ -170,6 +170,14 @@ func (r *Router) Reload(s Settings) error {
 	return nil
 }
 
+// ForgetAll is Forget for all domains, and for those that are being looked up.
+func (r *Router) ForgetAll() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	again := *r.mu.settings
+	r.use(&again)
+}
+
 // Submit asks for routes. It returns at once; Request says when Done is called. Submit keeps
 // what it is given until then: the caller bounds how much that is.
 func (r *Router) Submit(req Request) {

@@ -302,6 +302,35 @@ func TestReloadAppliesToAllThatComesAfter(t *testing.T) {
 	})
 }
 
+// TestForgetAll: what is known, and what is being looked up, is looked up anew for those who ask from now on.
+func TestForgetAll(t *testing.T) {
+	n := &names{delay: seconds(1)}
+	inBubble(t, n, Settings{Workers: 2}, func(t *testing.T, r *Router) {
+		var c collector
+		r.Submit(Request{Message: 1, Domains: []string{"known.test"}, Done: c.done})
+		time.Sleep(2 * time.Second)
+		r.Submit(Request{Message: 1, Domains: []string{"a.test"}, Done: c.done})
+		synctest.Wait()
+		r.ForgetAll()
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if got := c.say("a.test"); got != "mx.a.test" {
+			t.Errorf("asked before: %s", got)
+		}
+		for _, domain := range []string{"known.test", "a.test"} {
+			if _, _, known := r.Known(domain); known {
+				t.Errorf("%s is known", domain)
+			}
+		}
+		r.Submit(Request{Message: 2, Domains: []string{"a.test"}, Done: c.done})
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if _, _, known := r.Known("a.test"); !known {
+			t.Error("what is found from then on is not kept")
+		}
+	})
+}
+
 func TestReloadToMoreWorkersStartsThem(t *testing.T) {
 	n := &names{delay: seconds(10)}
 	inBubble(t, n, Settings{Workers: 1, FirstTry: time.Minute}, func(t *testing.T, r *Router) {

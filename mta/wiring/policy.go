@@ -86,25 +86,34 @@ func (p *Policy) SameAges(other *Policy) bool {
 	})
 }
 
-// SameRoutes reports whether another policy has the same routes, and the same providers of sites, for all mail.
+// SameRoutes reports whether another policy has the same routes, and the same providers of sites, for all mail. Whether
+// MTA-STS policies count is of routes, which come with them.
 func (p *Policy) SameRoutes(other *Policy) bool {
-	return reflect.DeepEqual(routes(p.Config), routes(other.Config))
+	return reflect.DeepEqual(routes(p.Config), routes(other.Config)) && !p.differs(other, ofRoutes)
 }
 
 // SameWays reports whether all mail goes as it does by another policy: by the same routes, from the same sources, with
 // the same TLS. If not, what waits for a site from a source may have to wait for another, which nobody knows before it
 // is looked at.
 func (p *Policy) SameWays(other *Policy) bool {
-	return p.SameRoutes(other) &&
-		!slices.ContainsFunc(settings.Diff(other.Config, p.Config), func(c settings.Change) bool {
-			return ofWays.MatchString(c.Setting)
-		})
+	return p.SameRoutes(other) && !p.differs(other, ofWays)
 }
 
-// ofWays are the names of settings, apart from those of routes, by which mail may go another way.
-var ofWays = regexp.MustCompile(`^source "[^"]*": (address|proxy.*)$|^pool "[^"]*"(: (shared|overflow|dedicated .*))?$|` +
-	`^(tenant|sender_domain|domain) "[^"]*": pool$|` +
-	`^(defaults|(provider|domain) "[^"]*"): (tls|tls_.*|mta_sts|dane)$`)
+// differs reports whether another policy has another value of any setting with such a name.
+func (p *Policy) differs(other *Policy, names *regexp.Regexp) bool {
+	return slices.ContainsFunc(settings.Diff(other.Config, p.Config), func(c settings.Change) bool {
+		return names.MatchString(c.Setting)
+	})
+}
+
+// The names of further settings by which mail takes another route, or goes another way.
+var (
+	ofRoutes = regexp.MustCompile(`^(defaults|(provider|domain) "[^"]*"): mta_sts$`)
+	ofWays   = regexp.MustCompile(
+		`^source "[^"]*": (address|proxy.*)$|^pool "[^"]*"(: (shared|overflow|dedicated .*))?$|` +
+			`^(tenant|sender_domain|domain) "[^"]*": pool$|` +
+			`^(defaults|(provider|domain) "[^"]*"): (tls|tls_.*|dane)$`)
+)
 
 // Weight gives the weight of a tenant among tenants.
 func (p *Policy) Weight(tenant string) int {

@@ -246,7 +246,8 @@ func TestOtherWays(t *testing.T) {
 		{"s.example\" {\n\t\t\tpool = \"x\"", "s.example\" {\n pool = \"y\"", true, false},
 		{`username`, "pool = \"y\"\n username", true, false},
 		{`username`, "tls = \"required\"\n username", true, false},
-		{"hostname", "defaults { mta_sts = false }\n hostname", true, false},
+		{"hostname", "defaults { dane = false }\n hostname", true, false},
+		{"hostname", "defaults { mta_sts = false }\n hostname", false, false},
 	} {
 		if !strings.Contains(conf, x.old) {
 			t.Fatalf("no %q", x.old)
