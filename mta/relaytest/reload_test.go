@@ -1,6 +1,7 @@
 package relaytest
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -85,6 +86,44 @@ func TestOtherWays(t *testing.T) {
 				time.Sleep(5 * time.Hour)
 				if got := len(r.taken.Deliveries()) + len(r.other.Deliveries()); got != n+1 {
 					t.Errorf("%d of %d were taken in the end", got, n+1)
+				}
+			})
+		})
+	}
+}
+
+// TestOtherContent: what waits within delivery leaves as the configuration in force makes it.
+func TestOtherContent(t *testing.T) {
+	const wait = "domain \"box.example\" {\n max_message_rate = \"1/h\"\n}\n"
+	dkim := func(selector string) string {
+		return `dkim "d" {
+			domain = "client.example"
+			key "` + selector + `" { private_key = "nWGxne/9WmC6hEr0kuwsxERJxWl7MmkZcDusAxyuf2A=" }
+		}`
+	}
+	for what, x := range map[string]struct{ before, after, want string }{
+		"a signature":      {"", dkim("s1"), "s=s1;"},
+		"another selector": {dkim("s1"), dkim("s2"), "s=s2;"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				r := newRuled(t, wait+x.before)
+				taken := sink.NewRecorder(sink.Contents, 0)
+				r.Host("mx.box.example", sink.Config{Recorder: taken}, "192.0.2.1:25")
+				r.send(20, "a@box.example")
+				if n := len(taken.Messages()); n != 1 {
+					t.Fatalf("%d left at once", n)
+				}
+				r.reload(wait+x.before, x.after)
+				time.Sleep(time.Minute)
+				all := taken.Messages()
+				if len(all) != 20 {
+					t.Errorf("%d were taken", len(all))
+				}
+				for _, m := range all[1:] {
+					if !strings.Contains(string(m.Content), x.want) {
+						t.Fatalf("left as\n%s", m.Content)
+					}
 				}
 			})
 		})

@@ -99,6 +99,24 @@ func (p *Policy) SameWays(other *Policy) bool {
 	return p.SameRoutes(other) && !p.differs(other, ofWays)
 }
 
+// sameContent reports whether all mail leaves with the same content as by another policy: signed by the same keys, of
+// whose files the names may have stayed the same, and with the same fields to unsubscribe by.
+func (p *Policy) sameContent(other *Policy) bool {
+	return !p.differs(other, ofContent) && slices.Equal(keysOf(p.Config), keysOf(other.Config))
+}
+
+// keysOf lists the public keys that sign.
+func keysOf(cfg *config.Config) (all []string) {
+	for _, d := range cfg.DKIMs {
+		for _, k := range d.Keys {
+			if k.Key() != nil {
+				all = append(all, k.Key().Record())
+			}
+		}
+	}
+	return all
+}
+
 // differs reports whether another policy has another value of any setting with such a name.
 func (p *Policy) differs(other *Policy, names *regexp.Regexp) bool {
 	return slices.ContainsFunc(settings.Diff(other.Config, p.Config), func(c settings.Change) bool {
@@ -106,10 +124,11 @@ func (p *Policy) differs(other *Policy, names *regexp.Regexp) bool {
 	})
 }
 
-// The names of further settings by which mail takes another route, or goes another way.
+// The names of further settings by which mail takes another route, goes another way, or has other content.
 var (
-	ofRoutes = regexp.MustCompile(`^(defaults|(provider|domain) "[^"]*"): mta_sts$`)
-	ofWays   = regexp.MustCompile(
+	ofContent = regexp.MustCompile(`^dkim "|^tenant "[^"]*": (senders|unsubscribe|unsubscribe_mail)$`)
+	ofRoutes  = regexp.MustCompile(`^(defaults|(provider|domain) "[^"]*"): mta_sts$`)
+	ofWays    = regexp.MustCompile(
 		`^source "[^"]*": (address|proxy.*)$|^pool "[^"]*"(: (shared|overflow|dedicated .*))?$|` +
 			`^(tenant|sender_domain|domain) "[^"]*": pool$|` +
 			`^(defaults|(provider|domain) "[^"]*"): (tls|tls_.*|dane)$`)
@@ -144,12 +163,12 @@ func (p *Policy) Divided(m *envelope.Message, rt *route.Route) *Pool {
 // Stays returns the question that a reload asks of each queued job: whether its source still belongs to
 // its pool, and means the same to the warm-up as before. A job whose source comes under a plan has no
 // token, and would leave uncounted. A job whose TLS settings, return path or time to expire have changed is made anew,
-// and so is one that comes under a window or a pace, and each when a route has changed.
+// and so is one that comes under a window or a pace, and each when a route or what signs mail has changed.
 func (p *Policy) Stays(before *Policy) func(*delivery.Job) bool {
-	same := p.SameRoutes(before)
+	same := p.SameRoutes(before) && p.sameContent(before)
 	return func(j *delivery.Job) bool {
 		if !same {
-			return false // its route is looked up anew
+			return false // its route is looked up anew, and it is signed anew
 		}
 		key, ok := p.keyOf(j)
 		was, _ := before.keyOf(j)

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"example.org/mta/delivery"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/route"
 	"example.org/mta/mta/config"
@@ -255,6 +256,42 @@ func TestOtherWays(t *testing.T) {
 		after := parse(t, strings.Replace(conf, x.old, x.new, 1))
 		if r, w := after.SameRoutes(before), after.SameWays(before); r != x.routes || w != x.ways {
 			t.Errorf("with %s in place of %s: the same routes %v, ways %v, want %v and %v", x.new, x.old, r, w, x.routes, x.ways)
+		}
+	}
+}
+
+// TestOtherContent: a job is made anew when its message would be signed, or could be unsubscribed from, in another way.
+func TestOtherContent(t *testing.T) {
+	const conf = `
+		source "a" { address = "192.0.2.1" }
+		tenant "t" {
+			senders     = ["t.example"]
+			return_path = "b.t.example"
+		}
+		dkim "d" {
+			domain = "t.example"
+			key "s" { private_key = "nWGxne/9WmC6hEr0kuwsxERJxWl7MmkZcDusAxyuf2A=" }
+		}
+		`
+	before := parse(t, conf)
+	for old, next := range map[string]string{
+		"nWGxne/9WmC6hEr0kuwsxERJxWl7MmkZcDusAxyuf2A=": "TM0Imyj/ltqdtsNG7BFOD1uKMZ81q6Yk2oz27U+4pvs=",
+		`key "s"`:              `key "other"`,
+		`domain = "t`:          "on_failure = \"send\"\n domain = \"t",
+		`senders     = ["t.ex`: `senders     = ["x.ex`,
+		`return_path`:          "unsubscribe_mail = false\n return_path",
+	} {
+		if !strings.Contains(conf, old) {
+			t.Fatalf("no %q", old)
+		}
+		rt, m := routeTo("192.0.2.99"), &envelope.Message{ID: 1, Tenant: "t", Sender: "a@t.example"}
+		job := &delivery.Job{Message: m, Route: rt, Source: "a", Demand: before.Demand(m, rt)}
+		if !parse(t, "\n"+conf).Stays(before)(job) {
+			t.Fatal("it does not stay though nothing has changed")
+		}
+		stays := parse(t, strings.Replace(conf, old, next, 1)).Stays(before)(job)
+		if want := next == "unsubscribe_mail = false\n return_path"; stays != want {
+			t.Errorf("with %s in place of %s it stays: %v", next, old, stays)
 		}
 	}
 }
