@@ -180,10 +180,10 @@ func (b *Book) Load(now time.Duration, limit string, node uint16, units int64, o
 	return nil
 }
 
-// Hear takes in an ask, which a round answers. One that is not newer than another of its node is left alone. After an
-// error that names a single limit the rest of the ask counts.
+// Hear takes in an ask, which a round answers. One that is not newer than another of its node is left alone, and so is
+// one from before what it names has ended. After an error that names a single limit the rest of the ask counts.
 func (b *Book) Hear(now time.Duration, node uint16, o term.Order, items []Item) (err error) {
-	if k := b.askers[node]; k != nil && !o.After(k.newest) {
+	if k := b.askers[node]; k != nil && !o.After(k.newest) || b.ended(node, items) {
 		return nil
 	}
 	if err := b.check(node, items); err != nil {
@@ -291,6 +291,22 @@ func (b *Book) Differences(now, long time.Duration) (all []Difference) {
 // defined reports whether it is known how much there is.
 func (a *account) defined() bool { return a.Connections > 0 || a.Rate > 0 }
 
+// ended reports whether a node asks with units of which nothing is counted any more. Such asks have been on their way
+// since before this owner, or its process, was paused for a term: one for each three seconds.
+func (b *Book) ended(node uint16, items []Item) bool {
+	return slices.ContainsFunc(items, func(i Item) bool { return i.Held > 0 && b.counted(node, i.Name) == 0 })
+}
+
+// counted is how many units of a limit a node may hold or use at most.
+func (b *Book) counted(node uint16, limit string) int64 {
+	if at, ok := b.find(limit); ok {
+		if h, ok := b.limits[at].find(node); ok {
+			return b.limits[at].holders[h].counted
+		}
+	}
+	return 0
+}
+
 // check finds items that no holder of this book can send.
 func (b *Book) check(node uint16, items []Item) error {
 	if len(items) > most {
@@ -304,12 +320,7 @@ func (b *Book) check(node uint16, items []Item) error {
 		if n > 0 && i.Name <= items[n-1].Name {
 			return fmt.Errorf("node %d asks for limit %q after %q", node, i.Name, items[n-1].Name)
 		}
-		var counted int64
-		if at, ok := b.find(i.Name); ok {
-			if h, ok := b.limits[at].find(node); ok {
-				counted = b.limits[at].holders[h].counted
-			}
-		}
+		counted := b.counted(node, i.Name)
 		if i.Held < 0 || i.Held > counted || i.Want < 0 || !(i.Content >= 0 && i.Content <= mostOf) {
 			return fmt.Errorf("node %d asks for %d units of limit %q with %d and %g events, and was given %d", node,
 				i.Want, i.Name, i.Held, i.Content, counted)

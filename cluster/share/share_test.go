@@ -770,3 +770,26 @@ func TestNobodyGivesUpLessThanNothing(t *testing.T) {
 	}
 	ask()
 }
+
+// TestAnAskFromBeforeAPause: an owner that was paused for a term finds the asks of that time, one for each three seconds,
+// with what has ended since. They are no fault of their node, and change nothing.
+func TestAnAskFromBeforeAPause(t *testing.T) {
+	b := book()
+	b.ask(t, 0, 1, map[uint16]Item{1: want(ten, 0, 10)})
+	late := terms.Waits() + time.Second
+	b.Round(late)
+	for seq := uint64(2); seq < 60; seq++ {
+		if err := b.Hear(late, 1, order(seq), []Item{want(ten, 10, 10)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if b.Pending(1) {
+		t.Error("it is answered")
+	}
+	if got := b.ask(t, late, 60, map[uint16]Item{1: want(ten, 0, 4), 2: want(ten, 0, 6)}); got[1] != 4 || got[2] != 6 {
+		t.Errorf("granted %v", got)
+	}
+	if err := b.Hear(late, 1, order(61), []Item{want(ten, 5, 5)}); err == nil {
+		t.Error("an ask with more than was given is not refused")
+	}
+}

@@ -53,9 +53,8 @@ type run struct {
 	shard  []int
 	nodes  []*node
 
-	calls, messages, crashes, leaves, refusals int
-	lastRefusal                                string
-	atLoss, inLoss                             [2]use
+	calls, messages, crashes, leaves int
+	atLoss, inLoss                   [2]use
 }
 
 // Report is what a run showed.
@@ -66,8 +65,7 @@ type Report struct {
 	Calls               float64  // a second and node
 	Messages            float64  // a second and node
 	Crashes, Leaves     int
-	Refusals, Claimed   int
-	Refusal             string
+	Claimed             int
 	Stuck               int64    // connections over a limit that stopped nodes left open
 	Halted              int      // nodes that noticed an engine that has lost writes
 	Firm                float64  // the least used of a limit while it was settled, of those of which 20 events were wanted
@@ -79,10 +77,10 @@ type Report struct {
 // String gives a line for a table.
 func (r Report) String() string {
 	return fmt.Sprintf("events %.1f %% (mean %.1f %%, least %.1f %%) connections %.1f %%, %.2f calls and "+
-		"%.1f messages a second and node, %d crashes, %d shutdowns, %d refusals (%s), %d stuck, %d claims, %d halted, "+
+		"%.1f messages a second and node, %d crashes, %d shutdowns, %d stuck, %d claims, %d halted, "+
 		"%d faults, settled %.1f %%, away %.1f %% and %.1f %%",
 		r.Events, r.Mean, r.Least, r.Connections, r.Calls, r.Messages, r.Crashes,
-		r.Leaves, r.Refusals, r.Refusal, r.Stuck, r.Claimed, r.Halted, len(r.Faults), r.Firm,
+		r.Leaves, r.Stuck, r.Claimed, r.Halted, len(r.Faults), r.Firm,
 		r.AwayEvents, r.AwayConnections)
 }
 
@@ -387,7 +385,7 @@ func (r *run) uses() (all [2]use) {
 
 func (r *run) report() Report {
 	rep := Report{Claimed: len(r.judge.accepted), Faults: r.judge.faults, Crashes: r.crashes, Leaves: r.leaves,
-		Refusals: r.refusals, Refusal: r.lastRefusal, Least: 100, Firm: 100}
+		Least: 100, Firm: 100}
 	var events, connections, rates use
 	for l, o := range r.judge.limits {
 		least := 50.

@@ -94,7 +94,7 @@ func (n *node) start() {
 	n.process++
 	n.member = member.New(member.Config{Node: n.id, Incarnation: n.incarnation, Boot: n.boot, Process: n.process,
 		Term: n.cfg.Term, Turn: n.cfg.Turn, Rand: rand.New(rand.NewPCG(n.w.rand.Uint64(), 1)), Memory: n.memory,
-		Reserve: n.part}, func(err error) { n.refusals++; n.lastRefusal = err.Error() })
+		Reserve: n.part}, n.refuses)
 	n.member.Keeper().Knows()
 	n.engine.forget(n.id, n.incarnation)
 	n.desk, n.listed, n.asking = once.New(n.id, n.incarnation, n.process), false, make(map[uint64]*attempt)
@@ -103,6 +103,13 @@ func (n *node) start() {
 	n.every(tick, n.tick)
 	n.every(step, n.step)
 	n.every(tick, n.list)
+}
+
+// refuses notes what another node sent and this one refuses: nothing, unless one of the two knows of lost writes.
+func (n *node) refuses(err error) {
+	if !n.cfg.Faults.Unsafe {
+		n.judge.fault("node %d refuses: %v", n.id, err)
+	}
 }
 
 // stop ends the process; of a machine that dies, hosts see connections that stay open.
