@@ -73,15 +73,25 @@ func (s *Scheduler) renew(only *lane, now time.Time) {
 			s.dismiss(c, now)
 		}
 	}
+	if only != nil {
+		only.keepToLimits(now)
+		return
+	}
 	for _, l := range s.lanes {
-		if only != nil && l != only || l.limGen != s.limGen {
-			continue
+		if l.limGen == s.limGen {
+			l.keepToLimits(now)
 		}
-		for _, x := range l.scopes {
-			s.keepTo(x.scope.Connections, x.b, now)
-		}
+	}
+}
+
+// keepToLimits ends connections beyond the lane's limits.
+func (l *lane) keepToLimits(now time.Time) {
+	for _, x := range l.scopes {
+		l.s.keepTo(x.scope.Connections, x.b, now)
+	}
+	if n := l.limits.Host.Connections; n > 0 {
 		for _, p := range l.pools {
-			s.keepTo(l.limits.Host.Connections, s.budgets[budgetKey{kind: scopeHost, name: p.path.Addr.String()}], now)
+			l.s.keepTo(n, l.s.budgets[budgetKey{kind: scopeHost, name: p.path.Addr.String()}], now)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"fmt"
+	"net/netip"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"example.org/mta/delivery/smtpclient"
 	"example.org/mta/destdb"
 	"example.org/mta/internal/bubble"
+	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/gcra"
 	"example.org/mta/internal/route"
 	"example.org/mta/lab/sink"
@@ -325,6 +327,31 @@ func TestTheRetryIntervalOfHostsFalls(t *testing.T) {
 			w.send(r, 1)
 			if got := w.awaitResults(2, time.Second)[1]; !got.Reply.OK() {
 				t.Errorf("%+v", got)
+			}
+		})
+	}
+}
+
+// BenchmarkANewSite is what the first mail for a site costs among many others.
+func BenchmarkANewSite(b *testing.B) {
+	for _, sites := range []int{100, 20_000} {
+		b.Run(fmt.Sprint(sites), func(b *testing.B) {
+			s := New(Config{Source: func(name string) (Source, bool) { return Source{Name: name}, true }})
+			defer s.Close()
+			reserve := func(n int) {
+				r := &route.Route{Domain: "a.example", Site: fmt.Sprint(n), Tiers: []route.Tier{{{Name: "mx",
+					Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(n >> 16), byte(n >> 8), byte(n)}), 25)}}}}
+				j := &Job{Message: &envelope.Message{ID: envelope.ID(n)}, Route: r, Source: "out1"}
+				if !s.Reserve(j) {
+					b.Fatal("refused")
+				}
+				s.Release(j)
+			}
+			for n := range sites {
+				reserve(n)
+			}
+			for n := sites; b.Loop(); n++ {
+				reserve(n)
 			}
 		})
 	}

@@ -268,8 +268,9 @@ func (s *Scheduler) lane(j *Job, now time.Time) *lane {
 			return nil
 		}
 		l.reload(j.Route, src, now)
-		l.before = false
-		s.renew(l, now)
+		if l.before = false; !fresh {
+			s.renew(l, now)
+		}
 	} else if l.route != j.Route {
 		l.follow(j.Route)
 	}
