@@ -33,6 +33,11 @@ func (s *Scheduler) Reload(stays func(*Job) bool) {
 		}
 		l.reload(l.route, src, now)
 		l.before = true
+		most := l.rcptMax()
+		for _, p := range l.waiting.removeIf(func(p *part) bool { return len(p.tx.Recipients) > most }) {
+			s.fail(p, Result{Reply: reply.Local(451, reply.Enhanced{4, 5, 3}, "route",
+				"a transaction has %d recipients at most", most), Withdrawn: true}) // to be divided anew
+		}
 	}
 	s.renew(nil, now)
 	s.runLanes(now)

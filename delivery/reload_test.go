@@ -332,6 +332,39 @@ func TestTheRetryIntervalOfHostsFalls(t *testing.T) {
 	}
 }
 
+// TestTransactionsAreDividedAnew when fewer recipients may be in each.
+func TestTransactionsAreDividedAnew(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		l := Limits{Site: Scope{MessageRate: gcra.Rate{Events: 1, Per: time.Hour, Burst: 1}}}
+		w := newWorld(t, atOnce(func(c *Config) {
+			c.Limits = func(*route.Route, string, string) Limits { return l }
+		}))
+		defer w.end()
+		r := routeTo("a", tier(w.host("mx", sink.Config{})))
+		w.send(r, 1)
+		w.awaitResults(1, time.Minute)
+		for _, n := range []int{250, 10} {
+			if !w.submit(w.job(r, n)) {
+				t.Fatal("job refused")
+			}
+		}
+		l = Limits{MaxRecipients: 20}
+		w.s.Reload(nil)
+		back, sent := 0, 0
+		for _, r := range w.awaitResults(261, time.Minute)[1:] {
+			switch {
+			case r.Withdrawn && !r.Attempted:
+				back++
+			case r.Reply.OK():
+				sent++
+			}
+		}
+		if back != 250 || sent != 10 {
+			t.Errorf("%d come back and %d were sent, want 250 and 10", back, sent)
+		}
+	})
+}
+
 // BenchmarkANewSite is what the first mail for a site costs among many others.
 func BenchmarkANewSite(b *testing.B) {
 	for _, sites := range []int{100, 20_000} {
