@@ -13,6 +13,7 @@ type Source struct {
 	Name    string
 	Address netip.Addr // zero: whichever the system takes
 	EHLO    string     // what the source calls itself; it should resolve to its public address
+	Proxy   string     // names what Config.Dial connects through; "": nothing
 }
 
 // SourceError is what Config.Dial gives when the fault is the source's (its address, its proxy),

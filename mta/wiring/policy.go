@@ -96,7 +96,10 @@ func (p *Policy) SameRoutes(other *Policy) bool {
 // the same TLS. If not, what waits for a site from a source may have to wait for another, which nobody knows before it
 // is looked at.
 func (p *Policy) SameWays(other *Policy) bool {
-	return p.SameRoutes(other) && !p.differs(other, ofWays)
+	return p.SameRoutes(other) && !p.differs(other, ofWays) &&
+		slices.EqualFunc(p.Config.Sources, other.Config.Sources, func(a, b *config.Source) bool {
+			return outgoing(a) == outgoing(b)
+		})
 }
 
 // sameContent reports whether all mail leaves with the same content as by another policy: signed by the same keys, of
@@ -129,7 +132,7 @@ var (
 	ofContent = regexp.MustCompile(`^dkim "|^tenant "[^"]*": (senders|unsubscribe|unsubscribe_mail)$`)
 	ofRoutes  = regexp.MustCompile(`^(defaults|(provider|domain) "[^"]*"): mta_sts$`)
 	ofWays    = regexp.MustCompile(
-		`^source "[^"]*": (address|proxy.*)$|^pool "[^"]*"(: (shared|overflow|dedicated .*))?$|` +
+		`^source "[^"]*": proxy_.*$|^pool "[^"]*"(: (shared|overflow|dedicated .*))?$|` +
 			`^(tenant|sender_domain|domain) "[^"]*": pool$|` +
 			`^(defaults|(provider|domain) "[^"]*"): (tls|tls_.*|dane)$`)
 )

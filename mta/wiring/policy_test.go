@@ -197,7 +197,9 @@ tenant "other" { pool = "theirs" }
 func TestOtherWays(t *testing.T) {
 	const conf = `
 		hostname = "relay.example"
-		source "a" { address = "192.0.2.1" }
+		source "a" {
+			address = "192.0.2.1"
+		}
 		source "b" { address = "192.0.2.2" }
 		source "c" { address = "192.0.2.3" }
 		plan "p" { preset = "standard" }
@@ -240,6 +242,10 @@ func TestOtherWays(t *testing.T) {
 		{"hostname", "provider \"new\" { mx = [\"mx.new.example\"] }\n hostname", false, false},
 		{"hostname", "domain \"new.example\" { route = [] }\n hostname", false, false},
 		{`192.0.2.1"`, `192.0.2.11"`, true, false},
+		{"hostname", "source \"d\" { address = \"192.0.2.4\" }\n hostname", true, false},
+		{`source "a" {`, "source \"a\" {\n ehlo = \"a.example\"\n", true, false},
+		{`source "a" {`, "source \"a\" {\n proxy = \"haproxy://192.0.2.77:1080\"\n", true, false},
+		{`source "a" {`, "source \"a\" {\n connection_limit = 5\n", true, true},
 		{`shared = ["a"]`, `shared = ["a", "c"]`, true, false},
 		{`{ plan = "p" }`, `{ }`, true, false},
 		{`dedicated "b" { plan = "p" }`, ``, true, false},

@@ -116,7 +116,11 @@ func (p *Policy) Outgoing(name string) (delivery.Source, bool) {
 	if s == nil {
 		return delivery.Source{}, false
 	}
-	return delivery.Source{Name: s.Name, Address: s.Address, EHLO: s.EHLO}, true
+	return outgoing(s), true
+}
+
+func outgoing(s *config.Source) delivery.Source {
+	return delivery.Source{Name: s.Name, Address: s.Address, EHLO: s.EHLO, Proxy: s.Proxy.String()}
 }
 
 // Dialer returns what opens connections from a source, through its proxy if it has one.
