@@ -69,8 +69,7 @@ type lane struct {
 	divided    []dividedLimit
 	kept       []kept // by one of these, a tenant's or a rule's
 	slows      []slowing
-	limGen     int  // generation of limits
-	before     bool // its route is from before the last reload
+	asked      asked
 
 	failedAt time.Time // when a connection for its sake last failed
 	used     time.Time
@@ -83,6 +82,12 @@ type lane struct {
 	timer    int        // index in the scheduler's timers, -1 none
 	pace     ratePlace
 	drain    drain
+}
+
+// asked is when a lane asked for its limits.
+type asked struct {
+	gen    int  // generation of limits
+	before bool // its route is from before the last reload
 }
 
 // pool is the lanes that use a path: when a connection can take more, they take turns.
@@ -373,8 +378,8 @@ const pathAt = 2
 
 // tenantGate returns what keeps one tenant's mail from being sent now.
 func (l *lane) tenantGate(t *tenant, now time.Time) waitReason {
-	if t.limitsAt != l.limGen {
-		t.limits, t.limitsAt = l.s.limitsFor(l.route, l.source.Name, t.name), l.limGen
+	if t.limitsAt != l.asked.gen {
+		t.limits, t.limitsAt = l.s.limitsFor(l.route, l.source.Name, t.name), l.asked.gen
 		l.eachRate(t.account, func(b *budget, r gcra.Rate) { b.messages.Forgive(now, r) })
 		t.rate.Forgive(now, t.limits.TenantPath.MessageRate)
 	}

@@ -32,7 +32,7 @@ func (s *Scheduler) Reload(stays func(*Job) bool) {
 			}
 		}
 		l.reload(l.route, src, now)
-		l.before = true
+		l.asked.before = true
 		most := l.rcptMax()
 		for _, p := range l.waiting.removeIf(func(p *part) bool { return len(p.tx.Recipients) > most }) {
 			s.fail(p, Result{Reply: reply.Local(451, reply.Enhanced{4, 5, 3}, "route",
@@ -67,7 +67,7 @@ func (l *lane) reload(r *route.Route, src Source, now time.Time) {
 // outdated reports whether the lane's limits are those of a provider that a reload has put in the place of another, or
 // taken away: that shows in the first route that was found since.
 func (l *lane) outdated(r *route.Route) bool {
-	return l.before && l.route.Provider != r.Provider
+	return l.asked.before && l.route.Provider != r.Provider
 }
 
 // renew ends connections of a lane, nil for all, that a reload has overtaken: those from what a source was before,
@@ -83,7 +83,7 @@ func (s *Scheduler) renew(only *lane, now time.Time) {
 		return
 	}
 	for _, l := range s.lanes {
-		if l.limGen == s.limGen {
+		if l.asked.gen == s.limGen {
 			l.keepToLimits(now)
 		}
 	}

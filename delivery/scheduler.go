@@ -259,16 +259,16 @@ func (s *Scheduler) lane(j *Job, now time.Time) *lane {
 	l := s.lanes[key]
 	fresh := l == nil
 	if fresh {
-		l = &lane{laneKey: key, s: s, timer: -1, limGen: -1, waiting: newWaitlist()}
+		l = &lane{laneKey: key, s: s, timer: -1, asked: asked{gen: -1}, waiting: newWaitlist()}
 		l.site = s.db.Site(key.site)
 	}
-	if l.limGen != s.limGen || l.outdated(j.Route) {
+	if l.asked.gen != s.limGen || l.outdated(j.Route) {
 		src, ok := s.cfg.Source(j.Source)
 		if !ok {
 			return nil
 		}
 		l.reload(j.Route, src, now)
-		if l.before = false; !fresh {
+		if l.asked.before = false; !fresh {
 			s.renew(l, now)
 		}
 	} else if l.route != j.Route {
@@ -286,7 +286,7 @@ func (s *Scheduler) lane(j *Job, now time.Time) *lane {
 // adopt takes over limits and source as they are configured now.
 func (l *lane) adopt(r *route.Route, src Source, now time.Time) {
 	s := l.s
-	l.source, l.limGen = src, s.limGen
+	l.source, l.asked.gen = src, s.limGen
 	l.limits, l.route = s.limitsFor(r, src.Name, ""), r
 	lim := &l.limits
 	l.siteBudget = s.budget(budgetKey{kind: scopeSite, name: r.Site})

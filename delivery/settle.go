@@ -26,7 +26,7 @@ func (s *Scheduler) done(t *smtpclient.Transaction, o smtpclient.Outcome) {
 	for i, r := range o.Results {
 		switch r.Fate {
 		case smtpclient.Untried:
-			if !s.draining && w.lane.limGen == s.limGen && (c.yields || p.moves < maxMoves) {
+			if !s.draining && w.lane.asked.gen == s.limGen && (c.yields || p.moves < maxMoves) {
 				again, moved, yielded = append(again, t.Recipients[i]), !c.yields, c.yields
 				continue
 			}
@@ -93,7 +93,7 @@ func (s *Scheduler) resultOf(p *part, c *connection, i int, r smtpclient.Result,
 	case smtpclient.Untried:
 		if s.draining {
 			res.Reply = stopping
-		} else if l := p.work.lane; l.limGen != s.limGen {
+		} else if l := p.work.lane; l.asked.gen != s.limGen {
 			res.Reply, res.Withdrawn = withoutSource(l.laneKey.source), true
 		} else {
 			res.Reply = reply.Local(451, reply.Enhanced{4, 4, 2}, r.Reply.Command,
