@@ -450,7 +450,7 @@ api "web" { address = ["WEB"] }
 }
 
 // judgeMail looks whether all that was accepted has come, once, and nothing else. What a relay had on its way when it
-// was killed may have come twice.
+// was killed may have come twice: a busy machine reads a reply seconds after it came.
 func (c *customers) judgeMail(killed time.Time) {
 	c.Helper()
 	copies := make(map[string][]sink.Delivery)
@@ -475,7 +475,7 @@ func (c *customers) judgeMail(killed time.Time) {
 		for i := 1; i < len(all); i++ {
 			if all[i].ID != all[0].ID {
 				c.Errorf("mail to %s was accepted twice: %+v", to, all)
-			} else if again++; killed.Sub(all[0].At).Abs() > time.Second {
+			} else if again++; killed.Sub(all[0].At).Abs() > 5*time.Second {
 				c.Errorf("mail to %s came twice, and its relay was not killed: %+v", to, all)
 			}
 		}
