@@ -85,7 +85,7 @@ func (s *Streams) status(st *stream) Status {
 	defer st.mu.Unlock()
 	c := &st.counts
 	r := Status{
-		Name: st.Name, To: st.To, At: st.at, State: Behind, Hold: st.Hold,
+		Name: st.Name, To: st.To, State: Behind, Hold: st.Hold,
 		Rate: c.rate.perSecond(now), Delivered: c.delivered, Batches: c.requests, Failures: c.failures,
 		Refused: c.refused, Gaps: c.gaps, Uncounted: c.uncounted, Lost: c.lost,
 		Tries: c.tries, LastError: c.lastError, ErrorAt: c.errorAt, NextTry: c.next, SentAt: c.sentAt,
@@ -97,11 +97,11 @@ func (s *Streams) status(st *stream) Status {
 		from, oldest = w.to, w.first
 	}
 	r.LagEvents = int64(queued)
+	r.At = st.at
 	if to, idle := s.head.reached(st.member); idle && queued == 0 {
-		r.At = to
-	} else {
-		r.LagBytes = max(0, s.log.Octets(st.at, end))
+		r.At = to // what the head has read; the log may have more
 	}
+	r.LagBytes = max(0, s.log.Octets(r.At, end))
 	if joined {
 		r.State = Following
 	} else {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"example.org/mta/internal/bubble"
@@ -379,6 +380,26 @@ func TestAGapWhenAllFilesAreGone(t *testing.T) {
 		}
 		if got := r.until(t, 11); got[10].Type != "Gap" {
 			t.Errorf("event 10 is %s", got[10].Line)
+		}
+	})
+}
+
+// TestWhatWasJustWritten is behind a stream that is at the head, also before the head has read it.
+func TestWhatWasJustWritten(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		var r receiver
+		g := newGround(t, r.stream("app"))
+		for range 50 {
+			g.add(1, "")
+			s := g.streams.List()[0]
+			if sent := len(r.events()); sent < g.added && s.LagEvents+s.LagBytes == 0 {
+				t.Fatalf("%d of %d events are sent, and %+v", sent, g.added, s)
+			}
+			r.until(t, g.added)
+			synctest.Wait()
+			if s := g.streams.List()[0]; s.LagEvents+s.LagBytes > 0 {
+				t.Errorf("all is sent, and %+v", s)
+			}
 		}
 	})
 }
