@@ -3,19 +3,16 @@ package ordering
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"log/slog"
-	"math/big"
+	"os"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"example.org/mta/internal/bubble"
+	"example.org/mta/internal/testca"
 )
 
 // sealer puts what a value is bound to before it.
@@ -41,23 +38,18 @@ func newStore(names ...string) *Store {
 }
 
 // pair makes a certificate with its key.
-func pair(t *testing.T, name string, ends time.Time) []byte {
+func pair(t *testing.T, name string, ends time.Time) (all []byte) {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
+	c := testca.New(t).Issue(t, []string{name}, func(c *x509.Certificate) { c.NotBefore, c.NotAfter = began, ends })
+	certificate, key := testca.Files(t, c)
+	for _, path := range []string{key, certificate} {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, text...)
 	}
-	c := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{name}, NotBefore: began, NotAfter: ends}
-	der, err := x509.CreateCertificate(rand.Reader, c, c, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	private, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return append(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}),
-		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})...)
+	return all
 }
 
 // TestTheLatestEndCounts: of two certificates in rows, whichever was written last, and beside what a node has.

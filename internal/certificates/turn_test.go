@@ -2,11 +2,6 @@ package certificates
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"log/slog"
 	"testing"
@@ -33,18 +28,9 @@ func (o *others) Turn(context.Context, string) (mine bool, err error) {
 // TestNothingIsOrderedTwice: a node orders only what no other one has just got, also if that has come with its turn.
 func TestNothingIsOrderedTwice(t *testing.T) {
 	const name = "mx.example"
-	ca := newIssuer(t)
 	lasts := func(d time.Duration) []byte {
-		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-		if err != nil {
-			t.Fatal(err)
-		}
-		private, err := x509.MarshalPKCS8PrivateKey(key)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return append(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}),
-			pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca.issue(&key.PublicKey, name, d)})...)
+		c, key := certificate(t, time.Now().Add(d), name)
+		return append(key, c...)
 	}
 	const day = 24 * time.Hour
 	for what, c := range map[string]struct {
