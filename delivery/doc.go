@@ -9,7 +9,8 @@
 // the message whose turn it is (waitlist.go); the steps (steps.go) are functions of the
 // picture that package destdb keeps; a connection (connection.go) is one SMTP session from the
 // decision to open it to its end; what comes back is in settle.go; places.go says which gives way to
-// which; budget.go, slow.go, backoff.go, drain.go and divided.go are what holds mail back.
+// which; budget.go, slow.go, backoff.go, drain.go and divided.go are what holds mail back; reload.go
+// has what is there already follow other settings.
 //
 // One lock, Scheduler.mu, guards all decisions: limits on hosts, sources, providers and the relay as a
 // whole cut across sites, so that owners of single sites would have to agree with each other on every
