@@ -248,7 +248,7 @@ func (im *importer) keys(some []exported.Key) error {
 	}
 	im.to.Repeats.Moved(secrets)
 	var commits errgroup.Group
-	commits.SetLimit(importsAtOnce)
+	commits.SetLimit(importsAtOnce / importOctets)
 	for i := range some {
 		commits.Go(func() error { return store.keepKey(&some[i]) })
 	}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
 
 	"example.org/mta/internal/envelope"
 	"example.org/mta/mta/config"
@@ -54,8 +55,10 @@ const (
 	importKnown = 30 * 24 * time.Hour
 	// maxImport is how many messages a request can have: each has its place in the answer.
 	maxImport = 10_000
-	// importsAtOnce is how many messages are committed at the same time, so that they share syncs.
-	importsAtOnce = 32
+	// importsAtOnce is how many octets of messages are committed at the same time, so that they share syncs. One that is
+	// smaller than importOctets counts as that.
+	importsAtOnce = 8 << 20
+	importOctets  = 32 << 10
 )
 
 // Export implements api.Moves. The archive is written as it is read: it needs memory for one message.
@@ -119,7 +122,7 @@ func (m *Moves) Import(ctx context.Context, r io.Reader, opts api.ImportOptions)
 func (m *Moves) take(ctx context.Context, r io.Reader, im *importer) (done api.Imported, err error) {
 	im.to, im.cfg, im.seen, im.nodes = m, m.Policy().Config, map[string]bool{}, map[string]bool{}
 	im.commits, ctx = errgroup.WithContext(ctx)
-	im.commits.SetLimit(importsAtOnce)
+	im.room = semaphore.NewWeighted(importsAtOnce)
 	in := exported.NewReader(r, "archive")
 	in.Keys = im.keys
 	err = im.all(ctx, in)
@@ -137,11 +140,12 @@ type importer struct {
 	to      *Moves
 	opts    api.ImportOptions
 	cfg     *config.Config
-	seen    map[string]bool // messages of this archive
-	nodes   map[string]bool // that messages come from
-	commits *errgroup.Group // under way; the first that fails ends the import
-	only    string          // the relay that messages may come from; "": any
-	look    bool            // only what was taken before counts, and nothing is taken
+	seen    map[string]bool     // messages of this archive
+	nodes   map[string]bool     // that messages come from
+	commits *errgroup.Group     // under way; the first that fails ends the import
+	room    *semaphore.Weighted // for commits
+	only    string              // the relay that messages may come from; "": any
+	look    bool                // only what was taken before counts, and nothing is taken
 
 	mu   sync.Mutex // guards done
 	done api.Imported
@@ -157,7 +161,7 @@ func (im *importer) all(ctx context.Context, in *exported.Reader) error {
 			err = ctx.Err()
 		}
 		if err == nil {
-			err = im.message(m, content)
+			err = im.message(ctx, m, content)
 		}
 		if err != nil {
 			return err
@@ -166,7 +170,7 @@ func (im *importer) all(ctx context.Context, in *exported.Reader) error {
 }
 
 // message takes a message, or counts why not. An error ends the import.
-func (im *importer) message(m *exported.Message, content *exported.Content) error {
+func (im *importer) message(ctx context.Context, m *exported.Message, content *exported.Content) error {
 	if len(im.seen) == maxImport {
 		return &exported.Error{Place: "message " + m.ID,
 			Problem: fmt.Sprintf("more than %d messages are in one request", maxImport),
@@ -197,8 +201,11 @@ func (im *importer) message(m *exported.Message, content *exported.Content) erro
 		return nil
 	}
 	var draft *queue.Draft
-	to := io.Discard
+	to, octets := io.Discard, min(max(m.Size, importOctets), importsAtOnce)
 	if !im.opts.DryRun {
+		if err := im.room.Acquire(ctx, octets); err != nil {
+			return err
+		}
 		draft = im.to.Queue.Begin()
 		to = draft
 	}
@@ -206,6 +213,7 @@ func (im *importer) message(m *exported.Message, content *exported.Content) erro
 	why := content.Wrong()
 	if draft != nil && (err != nil || why != "") {
 		draft.Abort()
+		im.room.Release(octets)
 	}
 	switch {
 	case err != nil:
@@ -222,7 +230,10 @@ func (im *importer) message(m *exported.Message, content *exported.Content) erro
 		return err
 	}
 	draft.Continue(p.standings)
-	im.commits.Go(func() error { return im.commit(m, p, draft) })
+	im.commits.Go(func() error {
+		defer im.room.Release(octets)
+		return im.commit(m, p, draft)
+	})
 	return nil
 }
 
