@@ -35,26 +35,27 @@ func (r *operators) answers() api.Config {
 			Policy: r.policy.Load, Now: r.now, Queue: r.queue, Delivery: r.suspensions, Router: r.router,
 			Tally: r.tally, Messages: &r.queued, Suppressed: r.suppressedSince, TLSA: r.tls.Records(),
 			STS: r.tls.Policies, Missing: r.sources.Missing, Weights: r.weights, Files: r.files,
-			Behind: func(ctx context.Context) string { return r.known.Behind(ctx, "suspension") },
+			Behind: r.behind("suspension"),
 		},
 		Moves: &r.moves,
 		Blocks: blocks.Blocks{
 			Config: r.inForce, Now: r.now, Delivery: r.delivery, Tally: r.tally, Rates: &r.rates,
 			Rules: r.rules, Warmups: r.warmups, Missing: r.sources.Missing, Quotas: r.quotas,
 			Weights: r.weights, Queued: r.queue.CountTenants, Waits: r.queued.Waits,
-			Behind: func(ctx context.Context) string { return r.known.Behind(ctx, "weight") },
+			Behind: r.behind("weight"),
 		},
 		Histories:       blocks.Histories{Figures: r.history},
 		OpenConnections: connections.Connections{Delivery: r.delivery, Entrances: r.openEntrances},
 		Rules: blocks.Rules{
 			Config: r.inForce, Now: r.now, Kept: r.rules, Fitting: r.queued.Fitting, NoHost: r.noHost,
-			Behind: func(ctx context.Context) string { return r.known.Behind(ctx, "rule") },
+			Behind: r.behind("rule"),
 		},
 		APIKeys: kept.Keys{Config: r.inForce, Now: r.now, Book: r.keys.Load,
-			Behind: func(ctx context.Context) string { return r.known.Behind(ctx, "key") }},
-		Suppressions: kept.Suppressions{List: r.suppression, Feeder: r.feeder, Config: r.inForce, Now: r.now},
-		Bounces:      kept.Bounces{Unknown: &r.unknown, Started: r.life.Started},
-		Clusters:     r.clusters(), Members: r.members, Adopters: r.adopter,
+			Behind: r.behind("key")},
+		Suppressions: kept.Suppressions{List: r.suppression, Feeder: r.feeder, Config: r.inForce, Now: r.now,
+			Behind: r.behind("suppression")},
+		Bounces:  kept.Bounces{Unknown: &r.unknown, Started: r.life.Started},
+		Clusters: r.clusters(), Members: r.members, Adopters: r.adopter,
 		TLSReports: kept.TLSReports{Reporter: r.tls.Reports},
 		Inbound:    kept.Inbound{Folder: r.reports.folder},
 		Streams:    kept.Streams{Open: cmp.Or(r.streams, new(events.Streams))},
@@ -62,6 +63,12 @@ func (r *operators) answers() api.Config {
 		Log:        kept.Log{Writer: r.accounting, Out: r.log}, Relay: r, Upgrades: r.data, Backups: r.backups(),
 		Tracer: r.tracer, Audit: r.audit, Events: r.log,
 	}
+}
+
+// behind returns a function that waits until all nodes of the cluster know what changed of a kind, and returns which
+// don't.
+func (r *operators) behind(kind string) func(context.Context) string {
+	return func(ctx context.Context) string { return r.known.Behind(ctx, kind) }
 }
 
 // noHost returns why no mail can go to a host, as far as the DNS says so for good.

@@ -20,6 +20,21 @@ type Suppressions struct {
 	Feeder *suppression.Feeder // of the list
 	Config func() *config.Config
 	Now    func() time.Time
+	// Behind waits for the other nodes of a cluster, and returns which don't know of a change yet; "": all do.
+	Behind func(context.Context) string
+}
+
+// awaited is how many entries a request adds at most whose end is awaited at the other nodes: those of an import come
+// one after the other.
+const awaited = 100
+
+// changed is the effect of a change, when the other nodes know of it.
+func (s Suppressions) changed(ctx context.Context, count int, dry bool, err error) (api.Effect, error) {
+	done := api.Effect{Count: count}
+	if err == nil && !dry && count > 0 {
+		done.Behind = s.Behind(ctx)
+	}
+	return done, err
 }
 
 func (s Suppressions) Suppressions(ctx context.Context, q api.SuppressionQuery) (l api.SuppressionList, err error) {
@@ -144,8 +159,9 @@ func (s Suppressions) Suppress(ctx context.Context, c api.Suppress) (api.Suppres
 		add = s.List.Preview
 	}
 	done, err := add(ctx, entries)
+	effect, err := s.changed(ctx, done.New+done.Changed, c.DryRun || len(entries) > awaited, err)
 	return api.Suppressed{
-		Effect: api.Effect{Count: done.New + done.Changed}, Added: done.New, Changed: done.Changed,
+		Effect: effect, Added: done.New, Changed: done.Changed,
 		Unchanged: done.Unchanged, UnknownTenants: s.unknownTenants(entries),
 	}, err
 }
@@ -169,14 +185,15 @@ func (s Suppressions) Unsuppress(ctx context.Context, a api.Unsuppress) (api.Uns
 	}
 	if a.DryRun {
 		found, err := s.List.Get(ctx, keys)
-		return unsuppressed(len(found)), err
+		return s.unsuppressed(ctx, len(found), true, err)
 	}
 	n, err := s.List.Remove(ctx, keys)
-	return unsuppressed(n), err
+	return s.unsuppressed(ctx, n, false, err)
 }
 
-func unsuppressed(n int) api.Unsuppressed {
-	return api.Unsuppressed{Effect: api.Effect{Count: n}, Removed: n}
+func (s Suppressions) unsuppressed(ctx context.Context, n int, dry bool, err error) (api.Unsuppressed, error) {
+	effect, err := s.changed(ctx, n, dry, err)
+	return api.Unsuppressed{Effect: effect, Removed: n}, err
 }
 
 func (s Suppressions) UnsuppressMatching(ctx context.Context, sel api.SuppressionSelection) (api.Unsuppressed, error) {
@@ -188,7 +205,7 @@ func (s Suppressions) UnsuppressMatching(ctx context.Context, sel api.Suppressio
 		func(ctx context.Context, q suppression.Query, agree func(int) error) (int, error) {
 			return s.List.Take(ctx, q, agree, nil)
 		})
-	return unsuppressed(n), err
+	return s.unsuppressed(ctx, n, sel.DryRun, err)
 }
 
 // selected does something to the entries of a list that are selected, or only counts them.
@@ -220,7 +237,8 @@ func (s Suppressions) PendingSuppressions(ctx context.Context, q api.Suppression
 
 func (s Suppressions) AcceptPending(ctx context.Context, sel api.SuppressionSelection) (api.PendingDecided, error) {
 	n, err := s.selected(ctx, sel, s.Feeder.Pending, s.Feeder.Accept)
-	return api.PendingDecided{Effect: api.Effect{Count: n}, Entries: n}, err
+	effect, err := s.changed(ctx, n, sel.DryRun, err)
+	return api.PendingDecided{Effect: effect, Entries: n}, err
 }
 
 func (s Suppressions) DropPending(ctx context.Context, sel api.SuppressionSelection) (api.PendingDecided, error) {

@@ -1,6 +1,8 @@
 package kept
 
 import (
+	"context"
+	"fmt"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -29,7 +31,8 @@ func TestSuppressionsForTheOperator(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := Suppressions{List: list, Config: func() *config.Config { return cfg }, Now: time.Now}
+	o := Suppressions{List: list, Config: func() *config.Config { return cfg }, Now: time.Now,
+		Behind: func(context.Context) string { return "" }}
 	var add api.Suppress
 	for _, tenant := range []string{"", "acme", "a:b %"} {
 		for _, address := range []string{"a@box.example", "b@bücher.example"} {
@@ -87,6 +90,64 @@ func TestSuppressionsForTheOperator(t *testing.T) {
 	}{{&other, 0}, {&acme, 1}, {nil, 2}} {
 		if done, err := o.Unsuppress(ctx, api.Unsuppress{SuppressedAddresses: api.SuppressedAddresses{Addresses: []string{"a@box.example"}, Tenant: c.tenant}}); err != nil || done.Removed != c.want {
 			t.Errorf("removed %+v, %v, want %d", done, err, c.want)
+		}
+	}
+}
+
+// A change returns when the other nodes of a cluster know of it, or with those that don't; what only counts waits for
+// nobody, nor does a part of an import.
+func TestSuppressionsAreKnownElsewhere(t *testing.T) {
+	ctx := t.Context()
+	store, err := boltstore.Open(filepath.Join(t.TempDir(), "suppression.db"), nil, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := suppression.Open(ctx, suppression.Config{Store: store})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer list.Close()
+	o := Suppressions{List: list, Config: func() *config.Config { return new(config.Config) }, Now: time.Now,
+		Behind: func(context.Context) string { return "node 2" }}
+	add := func(n int, in api.Intent) api.Effect {
+		s := api.Suppress{Intent: in}
+		for i := range n {
+			s.Suppressions = append(s.Suppressions,
+				api.Suppression{Address: fmt.Sprintf("a%d@box.example", i), Source: api.SuppressedByImport, Added: time.Now()})
+		}
+		done, err := o.Suppress(ctx, s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return done.Effect
+	}
+	all := api.SuppressionSelection{SuppressionFilter: api.SuppressionFilter{Domain: "box.example"}}
+	for _, step := range []struct {
+		name string
+		do   func() api.Effect
+		want api.Effect
+	}{
+		{"a dry run", func() api.Effect { return add(2, api.Intent{DryRun: true}) }, api.Effect{Count: 2}},
+		{"two", func() api.Effect { return add(2, api.Intent{}) }, api.Effect{Count: 2, Behind: "node 2"}},
+		{"the same", func() api.Effect { return add(2, api.Intent{}) }, api.Effect{}},
+		{"a part of an import", func() api.Effect { return add(awaited+1, api.Intent{}) }, api.Effect{Count: awaited - 1}},
+		{"a removal", func() api.Effect {
+			done, err := o.Unsuppress(ctx, api.Unsuppress{SuppressedAddresses: api.SuppressedAddresses{Addresses: []string{"a1@box.example"}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return done.Effect
+		}, api.Effect{Count: 1, Behind: "node 2"}},
+		{"a removal of all", func() api.Effect {
+			done, err := o.UnsuppressMatching(ctx, all)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return done.Effect
+		}, api.Effect{Count: awaited, Behind: "node 2"}},
+	} {
+		if got := step.do(); got != step.want {
+			t.Errorf("%s: %+v, want %+v", step.name, got, step.want)
 		}
 	}
 }
