@@ -68,6 +68,7 @@ type use struct {
 	idle  int       // ticks in which nobody has noted the units, or used the rate
 	old   bool      // its definition may be an earlier one
 	owed  int64     // events that have happened, and are to be taken from those that come
+	paid  float64   // of these, by waiting: less than one
 }
 
 // New makes the uses of a relay that has used nothing. now must not go back.
@@ -104,8 +105,8 @@ func (u *Uses) of(l share.Limit) *use {
 	return x
 }
 
-// Redefined notes that limits may have another definition from now on. A rate that nobody uses soon is forgotten then,
-// with what is owed: all nodes would be held to the earlier one, if that is smaller.
+// Redefined notes that limits may have another definition from now on. A rate that nobody uses soon is not wanted then,
+// whatever is owed: all nodes would be held to the earlier one, if that is smaller. What is owed is paid by waiting.
 func (u *Uses) Redefined() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -128,7 +129,8 @@ func (u *Uses) tick() {
 			}
 		}
 		if x.old && x.limit.Connections == 0 && x.idle > quiet {
-			x.owed, x.pace, x.met = 0, 0, false
+			x.pace, x.met = 0, false
+			x.lapse()
 		}
 		want := x.want()
 		if x.met = x.owed > 0; want < x.limit.Units() {
@@ -137,7 +139,7 @@ func (u *Uses) tick() {
 		if n != nil {
 			n.Want(x.limit, want)
 		}
-		if want == 0 {
+		if want == 0 && x.owed == 0 {
 			delete(u.all, name)
 		}
 	}
@@ -277,6 +279,13 @@ func (x *use) pay(n Node) {
 	paid := n.Spend(x.limit.Name, x.owed)
 	x.owed -= paid
 	x.spent += paid
+}
+
+// lapse pays what came in a tick in which nobody used the limit.
+func (x *use) lapse() {
+	x.paid += x.limit.Rate * tick.Seconds()
+	whole := math.Floor(x.paid)
+	x.owed, x.paid = max(0, x.owed-int64(whole)), x.paid-whole
 }
 
 // Await waits until more may be used than when something was refused, or it no longer pays. It reports whether to try

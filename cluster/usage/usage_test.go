@@ -445,6 +445,28 @@ func TestADebtAtAnEarlierRate(t *testing.T) {
 	}
 }
 
+// TestAReloadForgivesNothing: what a large request owes is owed after a reload, too, and after a quiet time as much as
+// the rate has not brought meanwhile.
+func TestAReloadForgivesNothing(t *testing.T) {
+	w := newWorld(t, 1)
+	a := w.nodes[0]
+	took, waits := int64(0), false
+	for began := w.now; w.now < began+10*time.Minute; w.step() {
+		if w.now%(30*time.Second) == 0 {
+			a.uses.Redefined()
+		}
+		if at := w.now % (25 * time.Second); at == 0 || at == patience+time.Second {
+			waits = at == 0 // for as long as a request does
+		}
+		if waits && a.uses.Charge(events, 800).OK {
+			took, waits = took+800, false
+		}
+	}
+	if most := int64(600*events.Rate) + 800 + events.Burst; took > most || took < 4000 {
+		t.Errorf("%d events in ten minutes at %v a second", took, events.Rate)
+	}
+}
+
 // TestHowLongALargeRequestWaits: until there is so much, not until there is one event.
 func TestHowLongALargeRequestWaits(t *testing.T) {
 	w := newWorld(t, 1)

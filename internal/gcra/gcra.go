@@ -123,6 +123,14 @@ func (l *Limiter) Forgive(now time.Time, r Rate) {
 	}
 }
 
+// Change has what was taken at one rate count at another.
+func (l *Limiter) Change(now time.Time, from, to Rate) {
+	if owed := l.due.Sub(now); owed > 0 && !from.Unlimited() && !to.Unlimited() {
+		owed := float64(owed) * float64(to.Interval()) / float64(from.Interval())
+		l.due = now.Add(time.Duration(min(owed, math.MaxInt64/2)))
+	}
+}
+
 // Paid reports whether nothing that was taken matters any more: l is as good as a new one.
 func (l *Limiter) Paid(now time.Time) bool { return !l.due.After(now) }
 

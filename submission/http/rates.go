@@ -253,8 +253,8 @@ func (b *Limits) of(now time.Time, l *limit) *gcra.Limiter {
 	}
 	x := &all[l.what]
 	if x.rate != l.rate {
+		x.Change(now, x.rate, l.rate)
 		x.rate = l.rate
-		x.Forgive(now, l.rate)
 	}
 	return &x.Limiter
 }

@@ -108,6 +108,23 @@ func TestALimitIsRaised(t *testing.T) {
 	ask(0)
 }
 
+// TestALimitIsChangedInDebt: a request of more than a burst passes when all of the burst is there, and what it owes is
+// owed at whatever rate follows.
+func TestALimitIsChangedInDebt(t *testing.T) {
+	c := &clock{time.Unix(1e9, 0)}
+	b := NewLimits(c.now)
+	l := limit{asker: asker{"key", "k"}, what: recipients, rate: perSecond(10)}
+	for _, step := range []struct {
+		rate int
+		want time.Duration // until all of the burst is there
+	}{{10, 0}, {10, 80 * time.Second}, {5, 160 * time.Second}, {4, 200 * time.Second}, {20, 40 * time.Second}} {
+		l.rate = perSecond(step.rate)
+		if wait, _ := b.charge([]limit{l}, [measures]int{recipients: 800}); wait != step.want {
+			t.Errorf("at %d/s it waits for %v, want %v", step.rate, wait, step.want)
+		}
+	}
+}
+
 // parts are this relay's of limits that it shares. It implements SharedLimits.
 type parts struct {
 	left   map[string]int64
