@@ -55,8 +55,8 @@ const (
 	importKnown = 30 * 24 * time.Hour
 	// maxImport is how many messages a request can have: each has its place in the answer.
 	maxImport = 10_000
-	// importsAtOnce is how many octets of messages are committed at the same time, so that they share syncs. One that is
-	// smaller than importOctets counts as that.
+	// importsAtOnce is how many octets of messages are committed at the same time, so that they share syncs. One that
+	// is smaller than importOctets counts as that.
 	importsAtOnce = 8 << 20
 	importOctets  = 32 << 10
 )
