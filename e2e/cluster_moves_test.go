@@ -165,8 +165,21 @@ func TestAClusterMovesMail(t *testing.T) {
 	later.Store(false)
 	one.mta(t, "resume", "domain", "waiting.example")
 	sendAll(t, relays...)
+	noneBounced(t, relays...)
 	cameOnce(t, before, copies(taken))
 	t.Logf("seed %d", seed)
+}
+
+// noneBounced fails the test if a relay has a record of a bounce, which its web hooks would get.
+func noneBounced(t *testing.T, relays ...*relay) {
+	t.Helper()
+	for _, r := range relays {
+		for _, event := range []string{"Bounce", "AdminBounce"} {
+			if out := r.mta(t, "log", "--json", "--type", event, "--limit", "1"); strings.TrimSpace(out) != "" {
+				t.Errorf("%s has %s", r.addr, out)
+			}
+		}
+	}
 }
 
 // empty returns why the queue of a relay is not empty.

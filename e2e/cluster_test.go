@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 
 	"example.org/mta/operator/api"
@@ -177,4 +178,20 @@ func TestACluster(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// TestARelayWithoutACluster has no goroutine of one, and so nothing that dials.
+func TestARelayWithoutACluster(t *testing.T) {
+	parallel(t)
+	r := newRelay(t, "127.0.0.1", "25", "")
+	r.start(t)
+	r.signal(syscall.SIGQUIT) // prints all goroutines
+	<-r.done
+	all := readFile(t, r.log)
+	if !strings.Contains(all, "example.org/mta/queue.(*writer).run") {
+		t.Fatalf("there is no goroutine of the queue in %s", tail(r.log))
+	}
+	if at := strings.Index(all, "example.org/mta/cluster/"); at >= 0 {
+		t.Errorf("there is a goroutine of the cluster: %.300s", all[at:])
+	}
 }
