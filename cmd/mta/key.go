@@ -67,7 +67,7 @@ func (c *cli) sharedKeys(cfg *config.Config) *auth.SharedKeys {
 	if cfg == nil || c.keysFlag != "" {
 		return nil
 	}
-	shared, err := auth.ReadSharedKeys(cfg.Cluster.KeysPath())
+	shared, err := auth.ReadShared(cfg.Cluster.KeysPath(), auth.KeyEntries)
 	if err != nil {
 		fmt.Fprintf(c.err, "mta: only those of the file are known: %v\n", err)
 	}
@@ -492,7 +492,8 @@ it.`,
 			if err != nil {
 				return err
 			}
-			k := c.sharedKeys(cfg).Of(strings.TrimSpace(token), table)
+			token = strings.TrimSpace(token)
+			k := c.sharedKeys(cfg).Of(auth.KeySumOf(token), table.Of(token))
 			if k == nil {
 				return fmt.Errorf("%s does not have this key", path)
 			}

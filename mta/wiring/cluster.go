@@ -72,16 +72,16 @@ func secretsKey(cfg *config.Config) (*secrets.Keys, error) {
 func APIKeys(
 	cfg *config.Config, c *exchange.Exchange, now func() time.Time, log *slog.Logger,
 ) (*auth.SharedKeys, error) {
-	sc := auth.SharedKeysConfig{Path: cfg.Cluster.KeysPath(), Now: now, Log: log}
+	sc := auth.SharedConfig{Path: cfg.Cluster.KeysPath(), Now: now, Log: log}
 	keys, err := secretsKey(cfg)
 	if err != nil {
 		return nil, err
 	}
 	if keys == nil {
-		return auth.OpenSharedKeys(sc)
+		return auth.OpenShared(sc, auth.KeyEntries)
 	}
 	sc.Sealer, sc.Note = keys, c.Of("key")
-	s, err := auth.OpenSharedKeys(sc)
+	s, err := auth.OpenShared(sc, auth.KeyEntries)
 	if err != nil {
 		return nil, err
 	}

@@ -25,12 +25,16 @@
 //	keys_change.go    add, rotate, remove: for the command line and the control API
 //	keys_book.go      the keys in force, and the check of a token
 //	keys_use.go       when each key was used last
-//	keys_shared.go    the keys that the nodes of a cluster share, which count before the file
 //
 // A token is 256 random bits. The file has its SHA-256, so a stolen file opens nothing, and a lookup by that sum gives
 // nothing away by its time. Slow hashes are for passwords, which can be guessed. A token that is unknown, has expired
 // or comes from elsewhere gets the same answer, at a whole second after the request, one at a time for each network and
 // ever more slowly.
+//
+// What the nodes of a cluster share counts before the files:
+//
+//	shared.go       entries of a file, those that were removed, and what changes in the file
+//	keys_shared.go  what it knows of keys
 //
 // Goroutines: a timer's, for a second after a hash was made anew, a minute after a login from a new network and a
 // minute after a key was used; Close ends them.

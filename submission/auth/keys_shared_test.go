@@ -48,7 +48,7 @@ func (n *keyNode) Readers(ctx context.Context, kind string) (map[uint16]uint64, 
 
 func (n *keyNode) Tidy(ctx context.Context, most int) (int, error) { return n.engine.Tidy(ctx, most) }
 
-func (n *keyNode) file() File { return File{Path: n.dir + "/keys", Shared: n.shared} }
+func (n *keyNode) file() File { return File{Path: n.dir + "/keys", Keys: n.shared} }
 
 func (n *keyNode) open(cluster bool) {
 	n.Helper()
@@ -57,7 +57,7 @@ func (n *keyNode) open(cluster bool) {
 	if err != nil {
 		n.Fatal(err)
 	}
-	sc := SharedKeysConfig{Path: n.dir + "/shared", Now: time.Now, Log: log}
+	sc := SharedConfig{Path: n.dir + "/shared", Now: time.Now, Log: log}
 	if cluster {
 		sealer, err := secrets.ReadKeys(n.dir + "/../secrets.key")
 		if err != nil {
@@ -65,7 +65,7 @@ func (n *keyNode) open(cluster bool) {
 		}
 		sc.Sealer, sc.Note = sealer, x.Of("key")
 	}
-	if n.shared, err = OpenSharedKeys(sc); err == nil && cluster {
+	if n.shared, err = OpenShared(sc, KeyEntries); err == nil && cluster {
 		err = x.Add("key", n.shared, n.shared.Empty())
 	}
 	if err != nil {

@@ -324,39 +324,36 @@ func (t *UserTable) text() []byte {
 type File struct {
 	Path   string
 	DryRun bool // write nothing, but return what would be done, or the error of doing it
-	// Shared keys are changed in the place of the file; nil, or none without a cluster: the file is.
-	Shared *SharedKeys
+	// Keys are changed in the place of the file's; nil, or none without a cluster: the file is.
+	Keys *SharedKeys
 }
 
 // updateKeys changes the keys.
 func (f File) updateKeys(change func(*KeyTable) (*KeyTable, error)) error {
-	if !f.Shared.changed() {
+	if !f.Keys.changed() {
 		return update(f, ParseKeys, change)
 	}
-	err := f.Shared.update(f.DryRun, change)
+	err := f.Keys.update(f.DryRun, func(keys []*Key) ([]*Key, error) {
+		table, err := (&KeyTable{shared: true}).change(nil, keys...)
+		if err == nil {
+			table, err = change(table)
+		}
+		if err != nil {
+			return nil, err
+		}
+		return table.keys, nil
+	})
 	if err == nil && !f.DryRun {
-		f.dropRemoved()
+		f.Keys.dropRemoved(f.Path, func(gone func(*Key) bool) error {
+			return update(f, ParseKeys, func(t *KeyTable) (*KeyTable, error) {
+				if !slices.ContainsFunc(t.keys, gone) {
+					return nil, errNoneRemoved
+				}
+				return t.change(slices.DeleteFunc(slices.Clone(t.keys), func(k *Key) bool { return !gone(k) }))
+			})
+		})
 	}
 	return err
-}
-
-// dropRemoved takes keys that were removed out of the file, if it can be written.
-func (f File) dropRemoved() {
-	nothing := errors.New("there is nothing to be removed")
-	err := update(f, ParseKeys, func(t *KeyTable) (*KeyTable, error) {
-		gone := slices.DeleteFunc(slices.Clone(t.keys), func(k *Key) bool {
-			now, is := f.Shared.find(k.Sum)
-			return !is || now != nil
-		})
-		if len(gone) == 0 {
-			return nil, nothing
-		}
-		return t.change(gone)
-	})
-	if err != nil && !errors.Is(err, nothing) {
-		f.Shared.cfg.Log.Warn("the keys file has keys yet that were removed; they are not valid", "file", f.Path,
-			"error", err)
-	}
 }
 
 // load reads a file.

@@ -80,7 +80,7 @@ func APIKey(k *auth.Key, now time.Time) api.APIKey {
 
 // keys are those of the file, or of the cluster.
 func (a Keys) keys(path string, dry bool) auth.File {
-	return auth.File{Path: path, DryRun: dry, Shared: a.shared()}
+	return auth.File{Path: path, DryRun: dry, Keys: a.shared()}
 }
 
 func (a Keys) AddAPIKey(ctx context.Context, add api.AddAPIKey) (api.NewAPIKey, error) {

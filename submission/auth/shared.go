@@ -1,0 +1,460 @@
+package auth
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"example.org/mta/internal/smallfile"
+)
+
+// removedFor is how long a removal is known: a node that joins later with an older file brings the entry back.
+const removedFor = 90 * 24 * time.Hour
+
+// Sealer encrypts and authenticates what goes through a database: whoever can write that must not be able to make
+// keys.
+type Sealer interface {
+	Seal(at string, plain []byte) []byte
+	Open(at string, value []byte) ([]byte, error)
+}
+
+// SharedConfig is what a Shared works with.
+type SharedConfig struct {
+	Path string // of its file
+	// Sealer and Note are those of the cluster. Without them nothing is shared, and what was shared before counts.
+	Sealer Sealer
+	Note   func(names []string) (done func(), err error) // that are about to change
+	Now    func() time.Time
+	Log    *slog.Logger
+}
+
+// Entries is what a Shared knows of its entries: the lines of a kind of file, each with a name.
+type Entries[K comparable, E any] struct {
+	Kind    string // in the cluster's database, and what values are authenticated with
+	what    string // they are, in messages
+	file    string // what has them
+	command string // that changes it
+	shown   int    // octets of a name, in messages
+
+	id     func(e *E) K
+	name   func(id K) string
+	parse  func(name string) (K, error)
+	entry  func(known sharedLine) (*E, error)
+	text   func(e *E) string
+	end    func(e *E) time.Time // zero: none
+	sorted func(all []*E)
+	// change returns what is known once an entry is e; nil: removed. filed: by its file.
+	change func(was sharedLine, e *E, filed bool) sharedLine
+}
+
+// Shared are the entries of a file that the nodes of a cluster share, with those that were removed. They count before
+// the file, whose changes they take over: so what was removed elsewhere is not valid, whatever the file has, which the
+// relay may not be allowed to write. It implements changes.Kind, and is safe for concurrent use; nil has no entries.
+type Shared[K comparable, E any] struct {
+	cfg SharedConfig
+	of  *Entries[K, E]
+	mu  sync.Mutex // guards what follows
+	all sharedLines
+	// lost: both copies of its file were, and the file of entries has not been read since.
+	lost bool
+	// inForce is the entries of all; nil: removed.
+	inForce atomic.Pointer[map[K]*E]
+}
+
+// sharedLines are the contents of the file, by names.
+type sharedLines struct {
+	Format int                   `json:"format"`
+	File   string                `json:"file"`  // of entries, that was read last
+	Lines  map[string]string     `json:"lines"` // of that
+	Known  map[string]sharedLine `json:"known"`
+}
+
+// sharedLine is a line of a file of entries, or when it was removed.
+type sharedLine struct {
+	Line    string    `json:"line,omitempty"`
+	Removed time.Time `json:"removed,omitzero"`
+	// Dropped is the line that was known when it went from this node's file, and may be put back there: a removal by a
+	// command is final. Other nodes don't get it.
+	Dropped string `json:"dropped,omitempty"`
+}
+
+func (l sharedLine) same(o sharedLine) bool { return l.Line == o.Line }
+
+const sharedFormat = 1
+
+// OpenShared reads the file. All that is in it is noted: rows that were lost, or are encrypted under an older key, are
+// replaced.
+func OpenShared[K comparable, E any](cfg SharedConfig, of *Entries[K, E]) (*Shared[K, E], error) {
+	s := &Shared[K, E]{cfg: cfg, of: of}
+	f := smallfile.Twin[sharedLines]{
+		Path: cfg.Path, Name: s.title(), Write: s.write, Now: cfg.Now(), Log: cfg.Log,
+		Lost: func() (all sharedLines, then, remedy string) {
+			s.lost = true
+			return sharedLines{Format: sharedFormat}, "they are read again from the cluster's database",
+				"without a cluster look through the " + of.file + ": " + of.command + " list"
+		},
+	}
+	all, err := f.Read()
+	if err == nil && all.Format > sharedFormat {
+		err = errSharedFormat(all.Format)
+	}
+	if err == nil {
+		err = s.set(all)
+	}
+	if err == nil && cfg.Note != nil && len(all.Known) > 0 {
+		var done func()
+		if done, err = cfg.Note(slices.Sorted(maps.Keys(all.Known))); err == nil {
+			done()
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s, %s: %w", s.title(), cfg.Path, err)
+	}
+	return s, nil
+}
+
+// ReadShared reads the file of a Shared for who only looks: there may be none.
+func ReadShared[K comparable, E any](path string, of *Entries[K, E]) (*Shared[K, E], error) {
+	text, err := os.ReadFile(path)
+	if os.IsNotExist(err) {
+		return nil, nil
+	}
+	s := &Shared[K, E]{of: of}
+	var all sharedLines
+	if err == nil {
+		_, err = smallfile.Unmarshal(text, &all)
+	}
+	if err == nil && all.Format != sharedFormat {
+		err = errSharedFormat(all.Format)
+	}
+	if err == nil {
+		err = s.set(all)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s, %s: %w", s.title(), path, err)
+	}
+	return s, nil
+}
+
+func (s *Shared[K, E]) title() string { return "the " + s.of.what + " of the cluster" }
+
+func errSharedFormat(n int) error {
+	return fmt.Errorf("it has format %d, and this program knows %d: use the program that wrote it", n, sharedFormat)
+}
+
+func (s *Shared[K, E]) write(all sharedLines) error {
+	if all.Format != sharedFormat {
+		return errSharedFormat(all.Format)
+	}
+	return smallfile.WriteTwin(s.cfg.Path, 0o600, all)
+}
+
+// set brings contents into force. The caller has mu, or nobody else has s.
+func (s *Shared[K, E]) set(all sharedLines) error {
+	entries := make(map[K]*E, len(all.Known))
+	for name, known := range all.Known {
+		id, e, err := s.read(name, known)
+		if err != nil {
+			return err
+		}
+		entries[id] = e
+	}
+	all.Format = sharedFormat
+	s.all = all
+	s.inForce.Store(&entries)
+	return nil
+}
+
+// read returns an entry, nil for one that was removed.
+func (s *Shared[K, E]) read(name string, known sharedLine) (id K, e *E, err error) {
+	if id, err = s.of.parse(name); err != nil {
+		return id, nil, err
+	}
+	switch {
+	case known.Line == "" && !known.Removed.IsZero():
+		return id, nil, nil
+	case strings.TrimSpace(known.Line) == "":
+		return id, nil, errors.New("it is neither there nor removed")
+	}
+	if e, err = s.of.entry(known); err == nil && (s.of.id(e) != id || s.of.text(e) != known.Line) {
+		err = errors.New("it is not the line of its key")
+	}
+	return id, e, err
+}
+
+// Empty reports whether nothing is known, as after the file was lost.
+func (s *Shared[K, E]) Empty() bool { return len(*s.inForce.Load()) == 0 }
+
+// On reports whether entries are shared at present: then they are changed here, not in their file.
+func (s *Shared[K, E]) On() bool { return s != nil && s.cfg.Note != nil }
+
+// changed reports whether entries are changed here: what was shared counts before the file without a cluster, too.
+func (s *Shared[K, E]) changed() bool { return s != nil && (s.On() || !s.Empty()) }
+
+// find returns an entry, nil if it was removed; false if nothing is known of it.
+func (s *Shared[K, E]) find(id K) (*E, bool) {
+	if s == nil {
+		return nil, false
+	}
+	e, is := (*s.inForce.Load())[id]
+	return e, is
+}
+
+// Of returns the entry in force, given that of the file; nil when there is none.
+func (s *Shared[K, E]) Of(id K, file *E) *E {
+	if e, is := s.find(id); is {
+		return e
+	}
+	return file
+}
+
+// Over returns the entries in force, given those of the file.
+func (s *Shared[K, E]) Over(file []*E) (all []*E) {
+	if s == nil {
+		return file
+	}
+	for _, e := range file {
+		if _, is := s.find(s.of.id(e)); !is {
+			all = append(all, e)
+		}
+	}
+	for _, e := range *s.inForce.Load() {
+		if e != nil {
+			all = append(all, e)
+		}
+	}
+	s.of.sorted(all)
+	return all
+}
+
+// known is what is known, to be changed. The caller has mu.
+func (s *Shared[K, E]) known() map[string]sharedLine {
+	next := make(map[string]sharedLine, len(s.all.Known))
+	maps.Copy(next, s.all.Known)
+	return next
+}
+
+// take takes over what has changed in the file.
+func (s *Shared[K, E]) take(path string, entries []*E) {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.changed() {
+		return
+	}
+	lines, was := make(map[string]string, len(entries)), s.all.Lines
+	for _, e := range entries {
+		lines[s.of.name(s.of.id(e))] = s.of.text(e)
+	}
+	first := s.all.File != path
+	if first {
+		was = nil // what another file lacks was not removed
+	}
+	if s.lost { // what the cluster knows of these lines is not known here yet
+		was, s.lost = lines, false
+	}
+	if len(lines) == 0 && len(was) > 1 {
+		s.cfg.Log.Error("the "+s.of.file+" has lost all its lines, and they stay valid, since the cluster knows them: "+
+			"'"+s.of.command+" remove' removes them", "file", path, "kept", len(was))
+		return
+	}
+	next := s.known()
+	var changed, removed []string
+	for _, e := range entries {
+		name := s.of.name(s.of.id(e))
+		line := lines[name]
+		known, is := next[name]
+		switch {
+		case was[name] == line || known.Line == line:
+		case known.Line == "" && is && (first || known.Dropped == ""):
+			removed = append(removed, name[:min(len(name), s.of.shown)])
+		case known.Line != "" && was[name] == "": // the file may be older than what is known
+		default:
+			next[name], changed = s.of.change(known, e, true), append(changed, name)
+		}
+	}
+	if len(removed) > 0 {
+		slices.Sort(removed)
+		s.cfg.Log.Warn("the "+s.of.file+" has "+s.of.what+" again that were removed, and they are not valid: '"+
+			s.of.command+" add' makes new ones", "file", path, "removed", removed)
+	}
+	for name := range was {
+		if _, is := lines[name]; !is && next[name].Line != "" {
+			dropped := next[name].Line
+			gone := s.removed(next[name])
+			gone.Dropped = dropped
+			next[name], changed = gone, append(changed, name)
+		}
+	}
+	if len(changed) == 0 && s.all.File == path && maps.Equal(was, lines) {
+		return
+	}
+	all := sharedLines{sharedFormat, path, lines, next}
+	if err := s.change(all, changed); err != nil { // it counts here yet, and is tried again after the next change
+		s.cfg.Log.Error("a change of the "+s.of.file+" is not known to the cluster", "file", path, "error", err)
+		all.File, all.Lines = s.all.File, s.all.Lines
+		_ = s.set(all)
+	}
+}
+
+// removed is what is known of an entry that is removed now.
+func (s *Shared[K, E]) removed(was sharedLine) sharedLine {
+	gone := s.of.change(was, nil, false)
+	gone.Removed = s.cfg.Now().UTC()
+	return gone
+}
+
+// change notes names, and replaces what is known, on the disk first. The caller has mu.
+func (s *Shared[K, E]) change(all sharedLines, names []string) error {
+	if len(names) > 0 && s.cfg.Note != nil {
+		done, err := s.cfg.Note(names)
+		if err != nil {
+			return err
+		}
+		defer done()
+	}
+	all.Format = sharedFormat
+	old := s.all
+	if err := s.set(all); err != nil {
+		return err
+	}
+	if err := s.write(all); err != nil {
+		return errors.Join(fmt.Errorf("writing down %s: %w", s.title(), err), s.set(old))
+	}
+	return nil
+}
+
+// update changes the entries in force.
+func (s *Shared[K, E]) update(dry bool, change func([]*E) ([]*E, error)) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	entries, err := change(s.Over(nil))
+	if err != nil || dry {
+		return err
+	}
+	next := s.known()
+	var names []string
+	there := make(map[string]bool)
+	for _, e := range entries {
+		name := s.of.name(s.of.id(e))
+		there[name] = true
+		if s.of.text(e) != next[name].Line {
+			next[name], names = s.of.change(next[name], e, false), append(names, name)
+		}
+	}
+	for name, was := range next {
+		_, inFile := s.all.Lines[name]
+		switch {
+		case was.Line != "" && !there[name]:
+			next[name], names = s.removed(was), append(names, name)
+		case was.Line == "" && s.cfg.Now().Sub(was.Removed) > removedFor && !inFile:
+			delete(next, name)
+		}
+	}
+	return s.change(sharedLines{File: s.all.File, Lines: s.all.Lines, Known: next}, names)
+}
+
+// errNoneRemoved ends a change of a file that has nothing that was removed.
+var errNoneRemoved = errors.New("there is nothing to be removed")
+
+// dropRemoved has entries that were removed taken out of the file, if it can be written.
+func (s *Shared[K, E]) dropRemoved(path string, drop func(gone func(*E) bool) error) {
+	err := drop(func(e *E) bool {
+		now, is := s.find(s.of.id(e))
+		return is && now == nil
+	})
+	if err != nil && !errors.Is(err, errNoneRemoved) {
+		s.cfg.Log.Warn("the "+s.of.file+" has "+s.of.what+" yet that were removed; they are not valid", "file", path,
+			"error", err)
+	}
+}
+
+// All implements changes.Kind.
+func (s *Shared[K, E]) All(_ context.Context, each func(keys []string) error) error {
+	s.mu.Lock()
+	names := slices.Sorted(maps.Keys(s.all.Known))
+	s.mu.Unlock()
+	return each(names)
+}
+
+// at is what a value is authenticated with.
+func (s *Shared[K, E]) at(name string) string { return s.of.Kind + "/" + name }
+
+// Get implements changes.Kind.
+func (s *Shared[K, E]) Get(_ context.Context, names []string) (map[string][]byte, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	values := make(map[string][]byte)
+	for _, name := range names {
+		if known, is := s.all.Known[name]; is {
+			known.Dropped = ""
+			text, err := json.Marshal(known)
+			if err != nil {
+				return nil, err
+			}
+			values[name] = s.cfg.Sealer.Seal(s.at(name), text)
+		}
+	}
+	return values, nil
+}
+
+func (s *Shared[K, E]) open(name string, value []byte) (known sharedLine, e *E, err error) {
+	text, err := s.cfg.Sealer.Open(s.at(name), value)
+	if err == nil {
+		err = json.Unmarshal(text, &known)
+	}
+	if err == nil {
+		_, e, err = s.read(name, known)
+	}
+	return known, e, err
+}
+
+// Look implements changes.Kind. A removal has the higher rank: nobody's older file brings an entry back. What is
+// known of an end stays as long, since an older file may have the entry without it.
+func (s *Shared[K, E]) Look(name string, value []byte) (rank int, until time.Time, err error) {
+	known, e, err := s.open(name, value)
+	switch {
+	case err != nil:
+		return 0, until, err
+	case e == nil:
+		return 2, known.Removed.Add(removedFor), nil
+	}
+	if end := s.of.end(e); !end.IsZero() {
+		until = end.Add(removedFor)
+	}
+	return 1, until, nil
+}
+
+// Apply implements changes.Kind. What the engine has no more is known here yet.
+func (s *Shared[K, E]) Apply(_ context.Context, values map[string][]byte, stays func(name string) bool) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next, changed := s.known(), false
+	for name, value := range values {
+		if value == nil || stays(name) {
+			continue
+		}
+		known, _, err := s.open(name, value)
+		if err != nil {
+			return err
+		}
+		if was, is := next[name]; !is || !was.same(known) {
+			next[name], changed = known, true
+		}
+	}
+	if !changed {
+		return nil
+	}
+	return s.change(sharedLines{File: s.all.File, Lines: s.all.Lines, Known: next}, nil)
+}
