@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/smtp"
 	"os"
 	"regexp"
 	"strings"
@@ -14,13 +15,22 @@ import (
 )
 
 // TestAClusterKnows has one of two relays learn that a recipient has unsubscribed, and an operator pause mail there: the
-// other one acts on both. So it does when the database was away meanwhile, and a third relay that joins later.
+// other one acts on both, and knows keys and users. So it does when the database was away meanwhile, and a third relay that joins later.
 func TestAClusterKnows(t *testing.T) {
 	parallel(t)
 	const address = "127.31.8.1"
 	relays, primary, _, port := bigExample(t, address, `
 keys { file = "KEYS" }
+users { file = "USERS" }
 api "web" { address = "WEB" }
+listener "login" {
+  address    = "INBOUND"
+  relay_from = []
+  auth {
+    mechanisms        = ["PLAIN"]
+    clear_on_loopback = true
+  }
+}
 source "one" { ehlo = "one.example" }
 source "two" { ehlo = "two.example" }
 tenant "acme" {
@@ -74,15 +84,15 @@ tenant "acme" {
 	known("an unsubscription", func() error { return mail(a, "joe@big.example", "the recipient unsubscribed") })
 
 	// a key that was made at the first, at the second; and it is removed there
-	key := func(r *relay, args ...string) string {
+	run := func(r *relay, args ...string) string {
 		t.Helper()
-		out, err := mta(append(r.env, "MTA_CONFIG="+r.config), append([]string{"key"}, args...)...)
+		out, err := mta(append(r.env, "MTA_CONFIG="+r.config), args...)
 		if err != nil {
-			t.Errorf("mta key %s prints %s, %v", args, out, err)
+			t.Errorf("mta %s prints %s, %v", args, out, err)
 		}
 		return out
 	}
-	out := key(a, "add", "--tenant", "acme", "--name", "shop")
+	out := run(a, "key", "add", "--tenant", "acme", "--name", "shop")
 	token := regexp.MustCompile(`(?m)^mta_[A-Za-z0-9_-]{43}$`).FindString(out)
 	if token == "" || !strings.Contains(out, "node 3 of the cluster: the change is not known there yet") {
 		t.Fatalf("mta key add prints %s", out)
@@ -104,12 +114,51 @@ tenant "acme" {
 		})
 	}
 	holder(b, true)
-	if out := key(b, "list"); !strings.Contains(out, "shop") {
+	if out := run(b, "key", "list"); !strings.Contains(out, "shop") {
 		t.Errorf("mta key list prints %s", out)
 	}
-	key(b, "remove", "shop")
+	run(b, "key", "remove", "shop")
 	holder(b, false)
 	holder(a, false)
+
+	// a user who was made at the first, and another password; and it is removed there
+	password := func(out string) string {
+		found := regexp.MustCompile(`(?m)^password: (\S+)$`).FindStringSubmatch(out)
+		if found == nil || !strings.Contains(out, "node 3 of the cluster: the change is not known there yet") {
+			t.Fatalf("it prints %s", out)
+		}
+		return found[1]
+	}
+	login := func(r *relay, user, password string, valid bool) {
+		t.Helper()
+		known(fmt.Sprintf("%s (%v)", user, valid), func() error {
+			c, err := smtp.Dial(r.inbound)
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			if err = c.Auth(smtp.PlainAuth("", user, password, "127.0.0.1")); err == nil && valid {
+				return nil
+			}
+			if err == nil || valid || !strings.Contains(err.Error(), "535") {
+				return fmt.Errorf("a login is answered %w; want it valid: %v", err, valid)
+			}
+			return nil
+		})
+	}
+	one := password(run(a, "user", "add", "ann", "--tenant", "acme", "--generate"))
+	login(b, "ann", one, true)
+	two := password(run(a, "user", "password", "ann", "--generate"))
+	login(b, "ann", two, true)
+	login(b, "ann", one, false)
+	login(a, "ann", one, false)
+	if out := run(b, "user", "list"); !regexp.MustCompile(`(?m)^ann +argon2id +acme `).MatchString(out) {
+		t.Errorf("mta user list prints %s", out)
+	}
+	run(b, "user", "remove", "ann")
+	login(b, "ann", two, false)
+	login(a, "ann", two, false)
+	bobs := password(run(b, "user", "add", "bob", "--generate"))
 
 	suspended := func(r *relay, want bool) {
 		t.Helper()
@@ -196,6 +245,7 @@ tenant "acme" {
 		}
 		return nil
 	})
+	login(late, "bob", bobs, true)
 	b.mta(t, "suppress", "remove", "kim@big.example", "--tenant", "acme")
 	known("a removal", func() error { return mail(a, "kim@big.example", "") })
 	for _, r := range relays {

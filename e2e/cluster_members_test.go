@@ -133,7 +133,7 @@ func (j *toll) over(perSecond, burst float64) (worst float64) {
 }
 
 // members are relays of one cluster, each with its certificate. WEB and INBOUND in their configuration are addresses of
-// each, KEYS an empty keys file; env goes to their environment.
+// each, KEYS and USERS empty files of keys and users; env goes to their environment.
 func members(t *testing.T, d []*database, dns, port, config string, n int, env ...string) (relays []*relay) {
 	t.Helper()
 	relays = newMembers(t, d, dns, port, config, n, env...)
@@ -175,13 +175,15 @@ cluster {
 // filled is the configuration of one of members, with its addresses.
 func filled(t *testing.T, config string) (settings string, at places) {
 	t.Helper()
-	keys := filepath.Join(scratch(t), "keys")
-	writeFile(t, keys, "")
-	if err := os.Chmod(keys, 0o600); err != nil {
-		t.Fatal(err)
+	dir := scratch(t)
+	for _, name := range []string{"keys", "users"} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	at = places{freeAddress(t), freeAddress(t), freeAddress(t)}
-	return strings.NewReplacer("WEB", at.web, "INBOUND", at.inbound, "CONSOLE", at.console, "KEYS", keys).Replace(config), at
+	return strings.NewReplacer("WEB", at.web, "INBOUND", at.inbound, "CONSOLE", at.console,
+		"KEYS", filepath.Join(dir, "keys"), "USERS", filepath.Join(dir, "users")).Replace(config), at
 }
 
 // cluster is a relay's view of its cluster; of a relay that does not answer it is empty.

@@ -52,6 +52,7 @@ func (r *operators) answers() api.Config {
 		},
 		APIKeys: kept.Keys{Config: r.inForce, Now: r.now, Book: r.keys.Load,
 			Behind: r.behind("key")},
+		Users: kept.Users{Listeners: r.logins.Load, Console: r.consoleLogins, Behind: r.known.Behind},
 		Suppressions: kept.Suppressions{List: r.suppression, Feeder: r.feeder, Config: r.inForce, Now: r.now,
 			Behind: r.behind("suppression")},
 		Bounces:  kept.Bounces{Unknown: &r.unknown, Started: r.life.Started},

@@ -19,7 +19,6 @@ import (
 type console struct {
 	server *web.Server
 	socket net.Listener
-	users  string // the file that logins reads
 	logins atomic.Pointer[auth.Service]
 }
 
@@ -35,7 +34,7 @@ func (r *operators) openConsole(cfg *config.Config, undo *undoer) error {
 		return err
 	}
 	undo.add(logins.Close)
-	opened := &console{users: c.Users}
+	opened := new(console)
 	opened.logins.Store(logins)
 	wc := web.Config{
 		Relay: api.NewLocalClient(r.control.Handler()), Access: consoleAccess(cfg),
@@ -62,6 +61,14 @@ func (r *operators) openConsole(cfg *config.Config, undo *undoer) error {
 // fromNode answers another node of the cluster.
 func (c *console) fromNode(w http.ResponseWriter, r *http.Request) { c.server.FromNode(w, r) }
 
+// consoleLogins are the console's users in force, nil without a console.
+func (r *operators) consoleLogins() *auth.Service {
+	if r.console == nil {
+		return nil
+	}
+	return r.console.logins.Load()
+}
+
 // consoleAccess is what a reload can change of the console, its users apart.
 func consoleAccess(cfg *config.Config) web.Access {
 	c := &cfg.Console
@@ -70,16 +77,18 @@ func consoleAccess(cfg *config.Config) web.Access {
 
 // newConsoleLogins reads the console's users, unless they are in the file that is in force.
 func (r *operators) newConsoleLogins(cfg *config.Config) (*auth.Service, error) {
-	c := &cfg.Console
-	if r.console != nil && r.console.users == c.Users {
-		return r.console.logins.Load(), nil
+	c, shared := &cfg.Console, r.shared.OfConsole(cfg)
+	if there := r.consoleLogins(); there != nil {
+		if was := there.Users(); was.Path == c.Users && was.Users == shared {
+			return there, nil
+		}
 	}
 	secret, err := r.loginSecret()
 	if err != nil {
 		return nil, err
 	}
 	return auth.New(auth.Config{
-		File: c.Users, Scheme: auth.Argon2id, Secret: secret,
+		File: c.Users, Shared: shared, Scheme: auth.Argon2id, Secret: secret,
 		Known: filepath.Join(cfg.DataDir, "known-networks-console.json"),
 		Now:   r.now, Log: r.log.With("console", c.Address),
 	}), nil
@@ -91,7 +100,6 @@ func (r *operators) reloadConsole(cfg *config.Config, logins *auth.Service) {
 		return
 	}
 	r.console.server.Set(consoleAccess(cfg))
-	r.console.users = cfg.Console.Users
 	swap(&r.console.logins, logins)
 }
 

@@ -76,8 +76,15 @@ b"}`, `{"action":"bounce","campaign":"` + strings.Repeat("x", 256) + `"}`,
 		`{"tenant":"nobody","name":"x"}`, `{"tenant":"acme"}`, `{"tenant":"acme","name":"a b"}`, `{"tenant":"acme","name":"x","scopes":["all"]}`,
 		`{"tenant":"acme","name":"x","from":["here"]}`,
 	}, `{"tenant":"acme","name":"shop"}`},
-	"/v1/keys/rotate":              {[]string{`{"name":"nobody"}`, `{}`}, `{"name":"shop"}`},
-	"/v1/keys/remove":              {[]string{`{"names":["nobody"]}`, `{}`}, `{"names":["shop"]}`},
+	"/v1/keys/rotate": {[]string{`{"name":"nobody"}`, `{}`}, `{"name":"shop"}`},
+	"/v1/keys/remove": {[]string{`{"names":["nobody"]}`, `{}`}, `{"names":["shop"]}`},
+	"/v1/users/change": {[]string{
+		`{}`, `{"action":"add"}`, `{"action":"fly","names":["bob"]}`, `{"action":"remove","names":["nobody"]}`, `{"action":"password","names":["nobody"]}`,
+		`{"action":"add","names":["ann"]}`, `{"action":"add","names":["a b"]}`, `{"action":"add","names":["bob"],"hash":"secret"}`,
+		`{"action":"add","names":["bob"],"senders":["a..b"]}`, `{"action":"add","names":["bob"],"certificates":["sha256:1"]}`,
+		`{"action":"add","names":["bob"],"certificates":["ann.example"]}`, `{"action":"add","names":["bob"],"tenant":"a b"}`, `{"action":"add","names":["bob"],"role":"king"}`,
+	}, `{"action":"add","names":["bob"],"tenant":"acme"}`},
+	"/v1/console/users/change":     {[]string{`{"action":"remove","names":["ann"]}`, `{"action":"add","names":["ada"],"role":"admin"}`}, `{"action":"remove","names":["ada"]}`},
 	"/v1/mta-sts/{domain}/refresh": {[]string{"/v1/mta-sts/-/refresh ", "/v1/mta-sts/[192.0.2.1]/refresh ", "/v1/mta-sts/a_b.example/refresh "}, ""},
 	"/v1/warmup/{name}/start":      {[]string{`{"stage":-1}`, `{"stage":3}`, "/v1/warmup/nobody/start "}, `{"stage":2}`},
 	"/v1/warmup/{name}/pause":      {[]string{`{"stage":1}`, "/v1/warmup/nobody/pause "}, ""},
@@ -106,9 +113,20 @@ var dryOrder = []string{
 // is what is then done.
 func TestADryRunRefusesWhatTheRealOneRefuses(t *testing.T) {
 	t.Parallel()
-	h := newHook(t)
+	h, dir := newHook(t), t.TempDir()
+	listOf := func(name, users string) string {
+		if err := os.WriteFile(dir+"/"+name, []byte(users+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return dir + "/" + name
+	}
 	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }
 		keys { file = "`+filepath.Join(t.TempDir(), "keys")+`" }
+		users { file = "`+listOf("users", "ann::certificate=ann.example")+`" }
+		console {
+			address = "127.0.0.1:`+freePort(t)+`"
+			users   = "`+listOf("console-users", "ada::role=admin")+`"
+		}
 		tenant "acme" { }
 		stream "app" { to = "`+h.URL+`" }
 		plan "two" {

@@ -64,7 +64,7 @@ type mailIn struct {
 	logins       atomic.Pointer[auth.Service] // nil without users
 	salts        atomic.Pointer[[]byte]       // the secret that makes those of users that don't exist
 	keys         atomic.Pointer[auth.Keys]    // nil without a keys file
-	sharedKeys   *auth.SharedKeys             // of the nodes of a cluster
+	shared       wiring.Shared                // keys and users of the nodes of a cluster
 	unsubscribes accept.Unsubscribes
 	templates    templates
 	sessions     envelope.IDs // names sessions, whatever the listener
@@ -109,6 +109,7 @@ func openMailIn(cfg *config.Config, out *mailOut, undo *undoer) (*mailIn, error)
 		{"idempotency keys", r.openIdempotency},
 		{"queue tokens", r.openTokens},
 		{"unsubscribe links", r.openUnsubscribe},
+		{"", r.openShared}, // its errors name the part
 		{"users", r.openUsers},
 		{"API keys", r.openKeys},
 		{"", r.openTemplates},

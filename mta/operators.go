@@ -93,10 +93,7 @@ func (r *operators) sums() map[string]string {
 
 // userSums are those of its users files.
 func (r *operators) userSums() map[string]string {
-	if r.console == nil {
-		return wiring.UserSums(r.logins.Load(), nil)
-	}
-	return wiring.UserSums(r.logins.Load(), r.console.logins.Load())
+	return wiring.UserSums(r.logins.Load(), r.consoleLogins())
 }
 
 // clusterTrouble returns the reasons of the cluster's alarms.

@@ -13,6 +13,12 @@ import (
 	"example.org/mta/submission/auth"
 )
 
+// openShared opens the users and keys that the nodes of a cluster share.
+func (r *mailIn) openShared(cfg *config.Config, _ *undoer) (err error) {
+	r.shared, err = wiring.OpenShared(cfg, r.known, r.now, r.log)
+	return err
+}
+
 // openUsers begins to check logins, when the configuration has a users file.
 func (r *mailIn) openUsers(cfg *config.Config, undo *undoer) error {
 	logins, err := r.newLogins(cfg)
@@ -38,7 +44,7 @@ func (r *mailIn) newLogins(cfg *config.Config) (*auth.Service, error) {
 		return nil, err
 	}
 	return auth.New(auth.Config{
-		File: cfg.Users.File, Scheme: cfg.Users.Scheme, Secret: secret,
+		File: cfg.Users.File, Shared: r.shared.Users, Scheme: cfg.Users.Scheme, Secret: secret,
 		Known: filepath.Join(cfg.DataDir, "known-networks.json"),
 		Now:   r.now, Log: r.log,
 	}), nil
@@ -82,8 +88,8 @@ func (r *operators) loginTrouble() string {
 			return text
 		}
 	}
-	if r.console != nil {
-		if text := r.console.logins.Load().Problem(); text != "" {
+	if logins := r.consoleLogins(); logins != nil {
+		if text := logins.Problem(); text != "" {
 			return "console: " + text
 		}
 	}
@@ -94,10 +100,7 @@ func (r *operators) loginTrouble() string {
 }
 
 // openKeys begins to check API keys, when the configuration has a keys file.
-func (r *mailIn) openKeys(cfg *config.Config, undo *undoer) (err error) {
-	if r.sharedKeys, err = wiring.APIKeys(cfg, r.known, r.now, r.log); err != nil {
-		return err
-	}
+func (r *mailIn) openKeys(cfg *config.Config, undo *undoer) error {
 	r.keys.Store(r.newKeys(cfg))
 	undo.add(func() { r.keys.Load().Close() })
 	return nil
@@ -113,7 +116,7 @@ func (r *mailIn) newKeys(cfg *config.Config) *auth.Keys {
 		return nil
 	}
 	return auth.OpenKeys(auth.KeyConfig{
-		File: cfg.Keys.File, Use: cfg.KeysUsed(), Shared: r.sharedKeys, Now: r.now, Log: r.log,
+		File: cfg.Keys.File, Use: cfg.KeysUsed(), Shared: r.shared.Keys, Now: r.now, Log: r.log,
 		Tenant: func(name string) bool { return r.policy.Load().Config.Tenant(name) != nil },
 	})
 }

@@ -9,14 +9,18 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"net/textproto"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"example.org/mta/lab/sink"
 	"example.org/mta/mta/listen"
+	"example.org/mta/mta/wiring"
+	"example.org/mta/operator/api"
 	"example.org/mta/submission/auth"
 )
 
@@ -51,6 +55,114 @@ func dialogue(t *testing.T, c net.Conn, commands ...string) (codes []int) {
 		codes = append(codes, code)
 	}
 	return codes
+}
+
+// TestUsersOfACluster: those that other nodes have told of log in, at the console too, whose file is the same; commands
+// change them without a restart; and what was removed is not valid, whatever the file has. TestAClusterKnows in e2e has
+// them come from another node.
+func TestUsersOfACluster(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "users")
+	if err := os.WriteFile(path, []byte(userLine(t, "ann", "tenant=acme role=viewer")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(t, sink.Config{}, `users { file = "`+path+`" }
+		tenant "acme" { }
+		console {
+			address = "127.0.0.1:`+freePort(t)+`"
+			users   = "`+path+`"
+		}
+		listener "submission" {
+			address    = "127.0.0.1:`+freePort(t)+`"
+			relay_from = []
+			auth {
+				mechanisms        = ["PLAIN"]
+				clear_on_loopback = true
+			}
+		}`)
+	sc := auth.SharedConfig{Path: w.cfg.Cluster.SharedPath("user"), Now: time.Now, Note: func([]string) (func(), error) {
+		return func() {}, nil
+	}}
+	shared, err := auth.OpenShared(sc, auth.UserEntries)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hash := func(password string) string {
+		h, err := auth.NewHash(auth.Argon2id, password)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return h.String()
+	}
+	secret, err := auth.ParseHash(hash("secret"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := auth.File{Path: filepath.Join(t.TempDir(), "none"), Users: shared}
+	if err := told.ChangeUsers("add", []string{"eve", "gone"}, auth.User{Tenant: "acme", Role: "admin", Hash: secret}); err != nil {
+		t.Fatal(err)
+	}
+	w.restart(Options{})
+	login := func(user, password string, want int) {
+		t.Helper()
+		all := w.listeners.Addresses(listen.SMTP)
+		c, err := net.Dial("tcp", all[len(all)-1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		plain := base64.StdEncoding.EncodeToString([]byte("\x00" + user + "\x00" + password))
+		if got := dialogue(t, c, "EHLO app.example", "AUTH PLAIN "+plain); got[1] != want {
+			t.Errorf("%s with %q: %d, want %d", user, password, got[1], want)
+		}
+	}
+	console := func(user, password string, in bool) {
+		t.Helper()
+		id, err := (wiring.ConsoleLogins{Users: w.console.logins.Load, Now: w.now}).Login(t.Context(),
+			netip.MustParseAddr("192.0.2.1"), user, password)
+		if (err == nil) != in {
+			t.Errorf("%s at the console: %+v, %v; want %v", user, id, err, in)
+		}
+	}
+	client := api.NewClient(w.cfg.Control.Socket)
+	defer client.Close()
+	change := func(op api.Op[api.UserChange, api.Effect], o api.UserChange) {
+		t.Helper()
+		if done, err := op.Call(t.Context(), client, o); err != nil || done.Count != 1 {
+			t.Errorf("%+v: %+v, %v", o, done, err)
+		}
+	}
+	login("ann", "secret", 235)
+	login("eve", "secret", 235)
+	login("gone", "secret", 235)
+	console("eve", "secret", true)
+	other := hash("other")
+	change(api.OpChangeUsers, api.UserChange{Action: "password", Names: []string{"eve"}, Hash: other})
+	change(api.OpChangeConsoleUsers, api.UserChange{Action: "remove", Names: []string{"gone"}})
+	change(api.OpChangeUsers, api.UserChange{Action: "remove", Names: []string{"ann"}})
+	login("eve", "other", 235)
+	login("eve", "secret", 535)
+	login("gone", "secret", 535)
+	login("ann", "secret", 535)
+	console("eve", "other", true)
+	console("ann", "secret", false)
+	if text, err := os.ReadFile(path); err != nil || len(text) > 0 {
+		t.Errorf("the file has %s, %v", text, err)
+	}
+	line := userLine(t, "ann", "tenant=acme")
+	if err := os.WriteFile(path, []byte(line), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	login("ann", "secret", 535)
+	change(api.OpChangeUsers, api.UserChange{Action: "add", Names: []string{"ann"}, Hash: hash("new"), Role: "viewer"})
+	login("ann", "new", 235)
+	console("ann", "new", true)
+	record, err := api.OpActions.Call(t.Context(), client, api.ActionQuery{Action: "user password", Limit: 10})
+	if err != nil || len(record.Actions) != 1 || record.Actions[0].Subject != "names=eve" {
+		t.Errorf("on record are %+v, %v", record.Actions, err)
+	}
+	if strings.Contains(w.book.String(), other[40:]) {
+		t.Errorf("a hash is in the log:\n%s", w.book.String())
+	}
 }
 
 // Users of the file relay as their tenants', by password or certificate; a reload takes that away.

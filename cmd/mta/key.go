@@ -64,14 +64,20 @@ func (c *cli) fileOf(flag string, of func(*config.Config) string, what, add stri
 
 // sharedKeys are those of the cluster, nil without one. They count before the file.
 func (c *cli) sharedKeys(cfg *config.Config) *auth.SharedKeys {
-	if cfg == nil || c.keysFlag != "" {
+	return shared(c, cfg, c.keysFlag, auth.KeyEntries)
+}
+
+// shared are entries of the cluster, nil without one, or if a flag names a file. They count before the file.
+func shared[K comparable, E any](
+	c *cli, cfg *config.Config, flag string, of *auth.Entries[K, E]) *auth.Shared[K, E] {
+	if cfg == nil || flag != "" {
 		return nil
 	}
-	shared, err := auth.ReadShared(cfg.Cluster.KeysPath(), auth.KeyEntries)
-	if err != nil {
+	s, err := auth.ReadShared(cfg.Cluster.SharedPath(of.Kind), of)
+	if err != nil && (cfg.Cluster.On() || !errors.Is(err, fs.ErrPermission)) {
 		fmt.Fprintf(c.err, "mta: only those of the file are known: %v\n", err)
 	}
-	return shared
+	return s
 }
 
 // keysTable reads the keys file.
@@ -137,7 +143,7 @@ func (c *cli) keyAdd(ctx context.Context, o api.AddAPIKey, asJSON bool) error {
 	if o.Expires > 0 {
 		k.Expires = c.now().Add(time.Duration(o.Expires))
 	}
-	if done, err := c.inCluster(cfg, func(client *api.Client) error {
+	if done, err := c.keysInCluster(cfg, func(client *api.Client) error {
 		n, err := api.OpAddAPIKey.Call(ctx, client, o)
 		if err != nil {
 			return err
@@ -243,7 +249,7 @@ old one immediately, as after a leak.`,
 				return err
 			}
 			o.Name, o.Overlap = args[0], &overlap
-			if done, err := c.inCluster(cfg, func(client *api.Client) error {
+			if done, err := c.keysInCluster(cfg, func(client *api.Client) error {
 				n, err := api.OpRotateAPIKey.Call(cmd.Context(), client, o)
 				if err != nil {
 					return err
@@ -320,7 +326,7 @@ Requests with them are refused from then on.`,
 				return err
 			}
 			o.Names = args
-			if done, err := c.inCluster(cfg, func(client *api.Client) error {
+			if done, err := c.keysInCluster(cfg, func(client *api.Client) error {
 				return c.removeShared(cmd.Context(), client, o)
 			}); done || err != nil {
 				return err
@@ -364,16 +370,20 @@ func (c *cli) removed(where string, done *api.RemovedAPIKeys) error {
 // theCluster is where keys are that its nodes share.
 const theCluster = "the cluster"
 
-// inCluster has the relay change keys that the nodes of its cluster share, or have shared. It reports false if there
-// are none, or the relay does not run: then the file is changed, and the relay takes that over when it starts.
-func (c *cli) inCluster(cfg *config.Config, change func(*api.Client) error) (done bool, err error) {
-	if cfg == nil || c.keysFlag != "" {
-		return false, nil
+// keysInCluster has the relay change keys that are shared: see inCluster.
+func (c *cli) keysInCluster(cfg *config.Config, change func(*api.Client) error) (done bool, err error) {
+	if c.keysFlag != "" {
+		cfg = nil
 	}
-	if !cfg.Cluster.SharesSecrets() {
-		if shared := c.sharedKeys(cfg); shared == nil || shared.Empty() {
-			return false, nil
-		}
+	return c.inCluster(cfg, func() bool { return !c.sharedKeys(cfg).Empty() }, change)
+}
+
+// inCluster has the relay change what the nodes of its cluster share, or have shared (some). It reports false if there
+// is none, or the relay does not run: then the file is changed, and the relay takes that over when it starts.
+func (c *cli) inCluster(
+	cfg *config.Config, some func() bool, change func(*api.Client) error) (done bool, err error) {
+	if cfg == nil || !cfg.Cluster.SharesSecrets() && !some() {
+		return false, nil
 	}
 	client, err := c.client()
 	if err != nil {

@@ -25,6 +25,8 @@ import (
 	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/internal/smallfile"
 	"example.org/mta/mta/config"
+	"example.org/mta/mta/wiring"
+	"example.org/mta/operator/answer/kept"
 	"example.org/mta/operator/api"
 	"example.org/mta/operator/web"
 	"example.org/mta/submission/auth"
@@ -34,7 +36,8 @@ const userHelp = `Show and change the users file: the users who may log in at th
 their tenants and their sender addresses. The configuration names the file,
 users { file = "..." }; --file names another.
 
-A change takes effect immediately, without a reload. These commands need no running relay.
+A change takes effect immediately, without a reload. These commands need no running relay;
+the nodes of a cluster share the users that a running one has.
 
 The password is entered on the terminal or read from standard input, never an argument,
 which other users can see.`
@@ -49,48 +52,132 @@ func newUser(c *cli) *cobra.Command {
 
 // userBook is a users file for commands that are the same for each.
 type userBook struct {
-	command string // the group of commands that changes it
-	file    func() (path string, scheme auth.Scheme, err error)
-}
-
-// change changes a users file, with its lines in the audit log; a dry run only finds out whether it could.
-func (b userBook) change(ctx context.Context, c *cli, f fileChange, change func(*auth.UserTable) error) error {
-	f.action = strings.TrimPrefix(b.command, "mta ") + " " + f.action
-	return c.changeFile(ctx, f, func() (int, error) {
-		if err := (auth.File{Path: f.about.File, DryRun: f.dryRun}).UpdateUsers(change); err != nil {
-			return 0, b.withRemedy(err)
-		}
-		return len(f.about.Names), nil
-	})
+	command   string // the group of commands that changes it
+	what, add string // it is, and its setting
+	path      func(*config.Config) string
+	entries   func(*config.Config) *auth.Entries[string, auth.User] // as which it is shared
+	scheme    func(*config.Config) auth.Scheme                      // of passwords
+	op        api.Op[api.UserChange, api.Effect]
 }
 
 // userBook is the file of those who may log in at listeners.
-func (c *cli) userBook() userBook { return userBook{"mta user", c.usersFile} }
-
-// usersFile returns which file is meant, and how passwords are hashed in it.
-func (c *cli) usersFile() (path string, scheme auth.Scheme, err error) {
-	path, cfg, err := c.fileOf(c.usersFlag, func(cfg *config.Config) string { return cfg.Users.File }, "users file",
-		`add users { file = "/etc/mta/users" }`)
-	if err != nil || cfg == nil {
-		return path, auth.Argon2id, err
+func (c *cli) userBook() userBook {
+	return userBook{
+		command: "mta user", what: "users file", add: `add users { file = "/etc/mta/users" }`, op: api.OpChangeUsers,
+		path:    func(cfg *config.Config) string { return cfg.Users.File },
+		entries: func(*config.Config) *auth.Entries[string, auth.User] { return auth.UserEntries },
+		scheme:  func(cfg *config.Config) auth.Scheme { return cfg.Users.Scheme },
 	}
-	return path, cfg.Users.Scheme, nil
+}
+
+// openBook is a userBook that was found.
+type openBook struct {
+	userBook
+	file   string
+	scheme auth.Scheme
+	cfg    *config.Config    // nil when --file alone names the file, or counts
+	shared *auth.SharedUsers // of the cluster, which count before the file; nil without one
+}
+
+func (b userBook) open(c *cli) (o openBook, err error) {
+	o.userBook, o.scheme = b, auth.Argon2id
+	o.file, o.cfg, err = c.fileOf(c.usersFlag, b.path, b.what, b.add)
+	if err != nil || o.cfg == nil {
+		return o, err
+	}
+	o.scheme = b.scheme(o.cfg)
+	if c.usersFlag != "" {
+		o.cfg = nil
+		return o, nil
+	}
+	o.shared = shared(c, o.cfg, "", b.entries(o.cfg))
+	return o, nil
+}
+
+// load returns the users in force.
+func (b openBook) load() (*auth.UserTable, error) {
+	t, err := auth.UsersOver(b.shared, b.file)
+	return t, b.withRemedy(err)
+}
+
+// change changes users: by the running relay where the nodes of a cluster share them, else in the file, with its lines
+// in the audit log. ask is called for a password once all else could be done; nil: there is none. A dry run only finds
+// out whether it could. It returns where the users are.
+func (b openBook) change(
+	ctx context.Context, c *cli, o api.UserChange, ask func() (auth.Hash, error)) (where string, err error) {
+	trial := o
+	trial.DryRun = true
+	prompt := func() error {
+		if ask == nil {
+			return nil
+		}
+		h, err := ask()
+		o.Hash = h.String()
+		return err
+	}
+	done, err := c.inCluster(b.cfg, func() bool { return !b.shared.Empty() }, func(client *api.Client) error {
+		_, err := b.op.Call(ctx, client, trial)
+		if err == nil && !o.DryRun {
+			err = prompt()
+		}
+		if err != nil || o.DryRun {
+			return err
+		}
+		e, err := b.op.Call(ctx, client, o)
+		c.behind(e)
+		return err
+	})
+	if done || err != nil {
+		return theCluster, err
+	}
+	refused := b.changeFile(trial)
+	if refused == nil && !o.DryRun {
+		if err := prompt(); err != nil {
+			return "", err
+		}
+	}
+	f := fileChange{strings.TrimPrefix(b.command, "mta ") + " " + o.Action,
+		api.FileSubject{File: b.file, Names: o.Names, Tenant: o.Tenant, Role: o.Role}, o.DryRun}
+	return b.file, c.changeFile(ctx, f, func() (int, error) {
+		if refused == nil && !o.DryRun {
+			refused = b.changeFile(o)
+		}
+		if refused != nil {
+			return 0, refused
+		}
+		return len(o.Names), nil
+	})
+}
+
+// changeFile changes the file. It refuses users whom the cluster knows, and the file not, or whom it has removed: the
+// relay would not take that over.
+func (b openBook) changeFile(o api.UserChange) error {
+	u, err := kept.UserOf(o)
+	if err != nil {
+		return err
+	}
+	table, err := auth.LoadUsers(b.file)
+	for _, name := range o.Names {
+		in, known := b.shared.Find(name)
+		if known && (in == nil || err != nil || table.User(name) == nil) {
+			return hinted{fmt.Errorf("the cluster knows user %q otherwise than %s", name, b.file),
+				"start the relay, or give the command at another node"}
+		}
+	}
+	return b.withRemedy(auth.File{Path: b.file, DryRun: o.DryRun}.ChangeUsers(o.Action, o.Names, u))
 }
 
 // newPassword is where a password comes from, if nobody types it.
 type newPassword struct {
-	Hash     bool `flag:"hash" help:"read a hash instead of the password"`
+	FromHash bool `flag:"hash" help:"read a hash instead of the password"`
 	Generate bool `flag:"generate" help:"generate a password and print it"`
 }
 
 // newUserOptions are what a user can be given.
 type newUserOptions struct {
 	newPassword
-	Tenant       string   `flag:"tenant" help:"the user's <tenant>"`
-	Senders      []string `flag:"senders" help:"the <addresses> and domains that the user may send as"`
-	Certificates []string `flag:"certificate" help:"client <certificates> that log the user in"`
-	NoPassword   bool     `flag:"no-password" help:"the user has no password, and logs in by certificate"`
-	dryRun       bool
+	api.UserChange
+	NoPassword bool `flag:"no-password" help:"the user has no password, and logs in by certificate"`
 }
 
 func newUserAdd(c *cli) *cobra.Command {
@@ -115,65 +202,39 @@ or a name in it if the listener has a client_ca.
 	}
 	addFlags(cmd.Flags(), &o)
 	cmd.MarkFlagsMutuallyExclusive("hash", "generate", "no-password")
-	fileFlags(cmd, &o.dryRun)
+	fileFlags(cmd, &o.DryRun)
 	return cmd
 }
 
 func (c *cli) userAdd(ctx context.Context, name string, o newUserOptions) error {
-	u := &auth.User{Tenant: o.Tenant}
-	for _, text := range o.Senders {
-		s, err := auth.ParseSender(text)
-		if err != nil {
-			return usageError{err}
-		}
-		u.Senders = append(u.Senders, s)
+	if _, err := kept.UserOf(o.UserChange); err != nil {
+		return usageError{err}
 	}
-	for _, text := range o.Certificates {
-		cert, err := auth.NormalCertificate(text)
-		if err != nil {
-			return usageError{err}
-		}
-		u.Certificates = append(u.Certificates, cert)
-	}
-	if o.NoPassword && len(u.Certificates) == 0 {
+	if o.NoPassword && len(o.Certificates) == 0 {
 		return usagef("a user without a password needs a --certificate")
 	}
-	return c.addUser(ctx, c.userBook(), name, u, o)
+	return c.addUser(ctx, c.userBook(), name, o)
 }
 
-// addUser gives a user a name and a password, and puts it into a file.
-func (c *cli) addUser(ctx context.Context, book userBook, name string, u *auth.User, o newUserOptions) error {
-	path, scheme, err := book.file()
+// addUser adds a user with a password.
+func (c *cli) addUser(ctx context.Context, book userBook, name string, o newUserOptions) error {
+	b, err := book.open(c)
 	if err != nil {
 		return err
 	}
-	if u.Name, err = auth.NormalName(name); err != nil {
+	if name, err = auth.NormalName(name); err != nil {
 		return usageError{err}
 	}
-	f := fileChange{"add", api.FileSubject{File: path, Names: []string{u.Name}, Tenant: u.Tenant, Role: u.Role},
-		o.dryRun}
-	put := func(t *auth.UserTable) error {
-		if t.User(u.Name) != nil {
-			return book.isThere(u.Name)
-		}
-		return t.Put(u)
+	ask := func() (auth.Hash, error) { return c.newHash(b.scheme, o.newPassword) }
+	if o.NoPassword {
+		ask = nil
 	}
-	if table, err := auth.LoadUsers(path); err == nil && table.User(u.Name) != nil {
-		return book.change(ctx, c, f, put) // which is refused: nobody types a password for nothing
-	}
-	if !o.NoPassword && !o.dryRun {
-		if u.Hash, err = c.newHash(scheme, o.newPassword); err != nil {
-			return err
-		}
-	}
-	if err := book.change(ctx, c, f, put); err != nil {
+	o.Action, o.Names = "add", []string{name}
+	where, err := b.change(ctx, c, o.UserChange, ask)
+	if err != nil {
 		return err
 	}
-	return c.did(o.dryRun, path, "added %s", u.Name)
-}
-
-func (b userBook) isThere(name string) error {
-	return hinted{fmt.Errorf("user %q already exists", name), "'" + b.command + " password' changes its password"}
+	return c.did(o.DryRun, where, "added %s", name)
 }
 
 // newHash reads or makes a password, or reads a hash.
@@ -186,7 +247,7 @@ func (c *cli) newHash(scheme auth.Scheme, how newPassword) (auth.Hash, error) {
 		}
 		return h, err
 	}
-	if how.Hash {
+	if how.FromHash {
 		text, err := c.readSecret("Hash: ")
 		if err != nil {
 			return auth.Hash{}, err
@@ -235,53 +296,48 @@ func (c *cli) readSecret(prompt string) (string, error) {
 
 func newUserPassword(c *cli, book userBook) *cobra.Command {
 	var (
-		how    newPassword
-		dryRun bool
+		how newPassword
+		o   api.UserChange
 	)
 	cmd := &cobra.Command{
 		Use: "password NAME", Short: "change a user's password",
 		Long: `Change a user's password. The user's sessions end before their next message.`,
 		Args: oneArg("the user's name"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			path, scheme, err := book.file()
-			if err != nil {
-				return err
-			}
-			name, err := auth.NormalName(args[0])
-			if err != nil {
-				return usageError{err}
-			}
-			f := fileChange{"password", api.FileSubject{File: path, Names: []string{name}}, dryRun}
-			var h auth.Hash
-			set := func(t *auth.UserTable) error {
-				if t.User(name) == nil {
-					return book.noUser(name)
-				}
-				t.SetHash(name, h)
-				return nil
-			}
-			if table, err := auth.LoadUsers(path); err != nil || table.User(name) == nil {
-				return book.change(cmd.Context(), c, f, set) // which is refused: nobody types a password for nothing
-			}
-			if !dryRun {
-				if h, err = c.newHash(scheme, how); err != nil {
-					return err
-				}
-			}
-			if err := book.change(cmd.Context(), c, f, set); err != nil {
-				return err
-			}
-			return c.did(dryRun, path, "%s has a new password", name)
+			return c.changeUsers(cmd.Context(), book, o, "password", args, &how, "%s has a new password")
 		},
 	}
-	fileFlags(cmd, &dryRun)
+	fileFlags(cmd, &o.DryRun)
 	addFlags(cmd.Flags(), &how)
 	cmd.MarkFlagsMutuallyExclusive("hash", "generate")
 	return cmd
 }
 
-func (b userBook) noUser(name string) error {
-	return hinted{fmt.Errorf("no such user: %q", name), "'" + b.command + " list' lists the users"}
+// changeUsers changes users that are there; how: their password. did says what was done.
+func (c *cli) changeUsers(
+	ctx context.Context, book userBook, o api.UserChange, action string, names []string, how *newPassword, did string,
+) error {
+	b, err := book.open(c)
+	if err != nil {
+		return err
+	}
+	o.Action = action
+	for _, arg := range names {
+		name, err := auth.NormalName(arg)
+		if err != nil {
+			return usageError{err}
+		}
+		o.Names = append(o.Names, name)
+	}
+	var ask func() (auth.Hash, error)
+	if how != nil {
+		ask = func() (auth.Hash, error) { return c.newHash(b.scheme, *how) }
+	}
+	where, err := b.change(ctx, c, o, ask)
+	if err != nil {
+		return err
+	}
+	return c.did(o.DryRun, where, did, joined(o.Names))
 }
 
 // withRemedy adds how to repair a users file that can't be read.
@@ -292,12 +348,16 @@ func (b userBook) withRemedy(err error) error {
 		return hinted{err, mode.Remedy()}
 	case errors.Is(err, fs.ErrNotExist):
 		return hinted{err, "'" + b.command + " add NAME' creates it"}
+	case errors.Is(err, auth.ErrUserExists):
+		return hinted{err, "'" + b.command + " password' changes its password"}
+	case errors.Is(err, auth.ErrNoUser):
+		return hinted{err, "'" + b.command + " list' lists the users"}
 	}
 	return err
 }
 
 func newUserRemove(c *cli, book userBook) *cobra.Command {
-	var dryRun bool
+	var o api.UserChange
 	cmd := &cobra.Command{
 		Use: "remove NAME...", Short: "remove users",
 		Long: "Remove users. Their sessions end before their next message.",
@@ -308,30 +368,10 @@ func newUserRemove(c *cli, book userBook) *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			path, _, err := book.file()
-			if err != nil {
-				return err
-			}
-			f := fileChange{"remove", api.FileSubject{File: path, Names: args}, dryRun}
-			err = book.change(cmd.Context(), c, f, func(t *auth.UserTable) error {
-				for _, arg := range args {
-					name, err := auth.NormalName(arg)
-					if err != nil {
-						return usageError{err}
-					}
-					if !t.Remove(name) {
-						return book.noUser(name)
-					}
-				}
-				return nil
-			})
-			if err != nil {
-				return err
-			}
-			return c.did(dryRun, path, "removed %s", joined(args))
+			return c.changeUsers(cmd.Context(), book, o, "remove", args, nil, "removed %s")
 		},
 	}
-	fileFlags(cmd, &dryRun)
+	fileFlags(cmd, &o.DryRun)
 	return cmd
 }
 
@@ -366,7 +406,11 @@ func (c *cli) userListing(
 ) *cobra.Command {
 	t := draw.New("", titles...)
 	return prints(c, cmd, func(context.Context, []string) (map[string]any, error) {
-		_, _, table, err := book.load()
+		b, err := book.open(c)
+		if err != nil {
+			return nil, err
+		}
+		table, err := b.load()
 		if err != nil {
 			return nil, err
 		}
@@ -379,17 +423,6 @@ func (c *cli) userListing(
 	}, func(map[string]any) error { return t.Write(c.out, c.screen) })
 }
 
-// load reads the file.
-func (b userBook) load() (path string, scheme auth.Scheme, table *auth.UserTable, err error) {
-	if path, scheme, err = b.file(); err != nil {
-		return "", "", nil, err
-	}
-	if table, err = auth.LoadUsers(path); err != nil {
-		return "", "", nil, b.withRemedy(err)
-	}
-	return path, scheme, table, nil
-}
-
 func newUserCheck(c *cli) *cobra.Command {
 	return &cobra.Command{
 		Use: "check [NAME]", Short: "check the users file, or a user's password",
@@ -397,20 +430,24 @@ func newUserCheck(c *cli) *cobra.Command {
 a password and check it. The exit status is 1 if a check fails.`,
 		Args: argCount(0, 1, "want one user's name, got %d"),
 		RunE: func(_ *cobra.Command, args []string) error {
-			path, scheme, table, err := c.userBook().load()
+			b, err := c.userBook().open(c)
+			if err != nil {
+				return err
+			}
+			table, err := b.load()
 			if err != nil {
 				return err
 			}
 			if len(args) == 0 {
-				_, err = fmt.Fprintf(c.out, "%s: no errors, %s\n", path, plural(len(table.Users()), "user"))
+				_, err = fmt.Fprintf(c.out, "%s: no errors, %s\n", b.file, plural(len(table.Users()), "user"))
 				return err
 			}
-			return c.userCheck(table, args[0], scheme)
+			return c.userCheck(b, table, args[0])
 		},
 	}
 }
 
-func (c *cli) userCheck(table *auth.UserTable, arg string, scheme auth.Scheme) error {
+func (c *cli) userCheck(b openBook, table *auth.UserTable, arg string) error {
 	name, err := auth.NormalName(arg)
 	if err != nil {
 		return usageError{err}
@@ -418,7 +455,7 @@ func (c *cli) userCheck(table *auth.UserTable, arg string, scheme auth.Scheme) e
 	u := table.User(name)
 	switch {
 	case u == nil:
-		return c.userBook().noUser(name)
+		return b.withRemedy(fmt.Errorf("%w: %q", auth.ErrNoUser, name))
 	case u.Hash.Scheme == "":
 		return fmt.Errorf("user %q has no password", name)
 	}
@@ -430,8 +467,8 @@ func (c *cli) userCheck(table *auth.UserTable, arg string, scheme auth.Scheme) e
 		return fmt.Errorf("the password of user %q does not match", name)
 	}
 	note := ""
-	if !u.Hash.Is(scheme) {
-		note = fmt.Sprintf("; its hash is %s, and will be %s after the next login", u.Hash.Scheme, scheme)
+	if !u.Hash.Is(b.scheme) {
+		note = fmt.Sprintf("; its hash is %s, and will be %s after the next login", u.Hash.Scheme, b.scheme)
 	}
 	_, err = fmt.Fprintf(c.out, "correct password of %s%s\n", name, note)
 	return err
@@ -455,22 +492,18 @@ func newConsoleUser(c *cli) *cobra.Command {
 }
 
 // consoleUserBook is the file of those who may log in at the console.
-func (c *cli) consoleUserBook() userBook { return userBook{"mta console user", c.consoleUsersFile} }
-
-func (c *cli) consoleUsersFile() (path string, scheme auth.Scheme, err error) {
-	if c.usersFlag != "" {
-		return c.usersFlag, auth.Argon2id, nil
+func (c *cli) consoleUserBook() userBook {
+	return userBook{
+		command: "mta console user", what: "users of the console", op: api.OpChangeConsoleUsers,
+		add:     `add console { address = "127.0.0.1:8026", users = "/etc/mta/console-users" }`,
+		path:    func(cfg *config.Config) string { return cfg.Console.Users },
+		entries: wiring.ConsoleUsers,
+		scheme:  func(*config.Config) auth.Scheme { return auth.Argon2id },
 	}
-	path, _, err = c.fileOf("", func(cfg *config.Config) string { return cfg.Console.Users }, "users of the console",
-		`add console { address = "127.0.0.1:8026", users = "/etc/mta/console-users" }`)
-	return path, auth.Argon2id, err
 }
 
 func newConsoleUserAdd(c *cli, book userBook) *cobra.Command {
-	var (
-		o    newUserOptions
-		role string
-	)
+	var o newUserOptions
 	cmd := &cobra.Command{
 		Use: "add NAME --role ROLE", Short: "add a user",
 		Long: `Add a user with a role, and prompt for its password. --no-password is for a user whom a
@@ -479,19 +512,19 @@ proxy logs in (user_header of the block console).`,
   mta console user add wall --role viewer --generate`,
 		Args: oneArg("the user's name"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if !slices.Contains(auth.Roles, role) {
-				return usagef("--role: want %s, not %q", joined(auth.Roles), role)
+			if !slices.Contains(auth.Roles, o.Role) {
+				return usagef("--role: want %s, not %q", joined(auth.Roles), o.Role)
 			}
-			return c.addUser(cmd.Context(), book, args[0], &auth.User{Role: role}, o)
+			return c.addUser(cmd.Context(), book, args[0], o)
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&role, "role", "", "what the user may do: "+joined(auth.Roles))
+	f.StringVar(&o.Role, "role", "", "what the user may do: "+joined(auth.Roles))
 	addFlags(f, &o.newPassword)
 	f.BoolVar(&o.NoPassword, "no-password", false, "the user has no password: a proxy logs it in")
 	cmd.MarkFlagsMutuallyExclusive("hash", "generate", "no-password")
 	oneOf(cmd, "role", auth.Roles)
-	fileFlags(cmd, &o.dryRun)
+	fileFlags(cmd, &o.DryRun)
 	return cmd
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"example.org/mta/internal/smallfile"
 	"example.org/mta/mta/config"
+	"example.org/mta/mta/wiring"
 	"example.org/mta/submission/auth"
 )
 
@@ -19,7 +20,7 @@ func usersWarnings(cfg *config.Config) []string {
 		return nil
 	}
 	at := place("users", cfg.Users.Origin("file"))
-	table, err := loaded(cfg, path, auth.LoadUsers)
+	table, err := loaded(cfg, path, usersIn(cfg, auth.UserEntries))
 	if err != nil {
 		return []string{shut(at, path, err, "nobody can log in", "'mta user add NAME' makes it")}
 	}
@@ -65,7 +66,7 @@ func consoleWarnings(cfg *config.Config) []string {
 		return nil
 	}
 	path, at := cfg.Console.Users, place("console", cfg.Console.Origin("users"))
-	table, err := loaded(cfg, path, auth.LoadUsers)
+	table, err := loaded(cfg, path, usersIn(cfg, wiring.ConsoleUsers(cfg)))
 	if err != nil {
 		return []string{shut(at, path, err, "nobody can log in at the console",
 			"'mta console user add NAME --role admin' makes it")}
@@ -102,9 +103,17 @@ func keysWarnings(cfg *config.Config) (out []string) {
 	return out
 }
 
+// usersIn reads a file, whose users are shared as entries of a kind if at all.
+func usersIn(cfg *config.Config, of *auth.Entries[string, auth.User]) func(path string) (*auth.UserTable, error) {
+	return func(path string) (*auth.UserTable, error) {
+		shared, _ := auth.ReadShared(cfg.Cluster.SharedPath(of.Kind), of) // else those of the file alone
+		return auth.UsersOver(shared, path)
+	}
+}
+
 // usersTenants lists the tenants of users.
 func usersTenants(cfg *config.Config) []string {
-	return tenantsIn(cfg.Users.File, auth.LoadUsers, (*auth.UserTable).Users,
+	return tenantsIn(cfg.Users.File, usersIn(cfg, auth.UserEntries), (*auth.UserTable).Users,
 		func(u *auth.User) string { return u.Tenant })
 }
 

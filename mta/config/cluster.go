@@ -31,10 +31,10 @@ type Cluster struct {
 	Key string `conf:"key" node:"own"`
 	// File in PEM form: the certificate of the cluster's authority, `ca.pem`.
 	CA string `conf:"ca" node:"own"`
-	// File with the key under which secrets that make tokens, such as those of unsubscribe links, API keys and
-	// certificates of `acme` are in the database: the `secrets.key` of [`mta cluster ca init`](cli.md#mta-cluster-ca),
-	// the same for all nodes. Without it a link, a return path or an API key is good at the node that made it, and
-	// refused by the others.
+	// File with the key under which secrets that make tokens, such as those of unsubscribe links, API keys, users
+	// and certificates of `acme` are in the database: the `secrets.key` of [`mta cluster ca
+	// init`](cli.md#mta-cluster-ca), the same for all nodes. Without it a link, a return path, an API key or a user is
+	// good at the node that made it, and refused by the others.
 	SecretsKey string `conf:"secrets_key" node:"own"`
 	// A managed service replicates the database below PostgreSQL, so that no standby shows. Without it a relay joins
 	// only if there is a synchronous standby, and its absence is the alarm `cluster_standby`.
@@ -97,8 +97,8 @@ func (c *Config) Sums() map[string]string {
 	return sums
 }
 
-// KeysPath is where the node keeps the API keys of all nodes.
-func (c *Cluster) KeysPath() string { return c.Path + "-keys" }
+// SharedPath is where the node keeps the API keys of all nodes, or their users: what is shared under a kind.
+func (c *Cluster) SharedPath(kind string) string { return c.Path + "-" + kind + "s" }
 
 // SecretsPath is where the node keeps the secrets of all nodes.
 func (c *Cluster) SecretsPath() string { return c.Path + "-secrets" }

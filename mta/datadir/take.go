@@ -29,8 +29,8 @@ const (
 
 // secretFiles are the secrets in the data directory.
 var secretFiles = []string{"idempotency.key", "queue-token.key", "unsubscribe-secret",
-	"return-path-secret", "login-secret", "cluster-secrets",
-	"cluster-keys"}
+	"return-path-secret", "login-secret", "cluster-secrets", "cluster-keys", "cluster-users",
+	"cluster-console-users"}
 
 // Backup is a relay whose state is backed up.
 type Backup struct {

@@ -68,24 +68,61 @@ func secretsKey(cfg *config.Config) (*secrets.Keys, error) {
 	return keys, err
 }
 
-// APIKeys opens the API keys that the nodes of a cluster share. Those that were shared count without a cluster, too.
-func APIKeys(
+// Shared are the API keys and users that the nodes of a cluster share.
+type Shared struct {
+	Keys                *auth.SharedKeys
+	Users, ConsoleUsers *auth.SharedUsers
+}
+
+// OpenShared opens them. Those that were shared count without a cluster, too.
+func OpenShared(
 	cfg *config.Config, c *exchange.Exchange, now func() time.Time, log *slog.Logger,
-) (*auth.SharedKeys, error) {
-	sc := auth.SharedConfig{Path: cfg.Cluster.KeysPath(), Now: now, Log: log}
+) (s Shared, err error) {
 	keys, err := secretsKey(cfg)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		s.Keys, err = shared(cfg, c, keys, auth.KeyEntries, now, log)
 	}
+	if err == nil {
+		s.Users, err = shared(cfg, c, keys, auth.UserEntries, now, log)
+	}
+	if err == nil {
+		s.ConsoleUsers, err = shared(cfg, c, keys, auth.ConsoleUserEntries, now, log)
+	}
+	return s, err
+}
+
+// shared opens entries of a kind, which are shared under keys; nil: not at all.
+func shared[K comparable, E any](
+	cfg *config.Config, c *exchange.Exchange, keys *secrets.Keys, of *auth.Entries[K, E], now func() time.Time,
+	log *slog.Logger,
+) (*auth.Shared[K, E], error) {
+	sc := auth.SharedConfig{Path: cfg.Cluster.SharedPath(of.Kind), Now: now, Log: log}
 	if keys == nil {
-		return auth.OpenShared(sc, auth.KeyEntries)
+		return auth.OpenShared(sc, of)
 	}
-	sc.Sealer, sc.Note = keys, c.Of("key")
-	s, err := auth.OpenShared(sc, auth.KeyEntries)
+	sc.Sealer, sc.Note = keys, c.Of(of.Kind)
+	s, err := auth.OpenShared(sc, of)
 	if err != nil {
 		return nil, err
 	}
-	return s, c.Add("key", s, s.Empty())
+	return s, c.Add(of.Kind, s, s.Empty())
+}
+
+// OfConsole are the shared users of a configuration's console.
+func (s Shared) OfConsole(cfg *config.Config) *auth.SharedUsers {
+	if ConsoleUsers(cfg) == auth.UserEntries {
+		return s.Users
+	}
+	return s.ConsoleUsers
+}
+
+// ConsoleUsers are as what the users of the console are shared: where one file has them and those of listeners, they
+// are the same.
+func ConsoleUsers(cfg *config.Config) *auth.Entries[string, auth.User] {
+	if cfg.Console.Users == cfg.Users.File {
+		return auth.UserEntries
+	}
+	return auth.ConsoleUserEntries
 }
 
 // Certificates shares the certificates of acme, nil where nothing secret is shared. A node without names reads them,

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"example.org/mta/internal/settings"
 	"example.org/mta/mta/config"
@@ -77,6 +78,15 @@ func TestUsersThatDiffer(t *testing.T) {
 		return h.String()
 	}
 	ann, bob := "ann:"+hash("one")+":tenant=acme", "bob::certificate=b.example role=viewer"
+	shared := func(of *auth.Entries[string, auth.User]) *auth.Service {
+		sc := auth.SharedConfig{Path: filepath.Join(t.TempDir(), "shared"), Now: time.Now,
+			Note: func([]string) (func(), error) { return func() {}, nil }}
+		s, err := auth.OpenShared(sc, of)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return auth.New(auth.Config{File: "/no/such/file", Shared: s})
+	}
 	base := UserSums(service(ann, bob), nil)
 	for _, c := range []struct {
 		smtp, console *auth.Service
@@ -94,6 +104,12 @@ func TestUsersThatDiffer(t *testing.T) {
 		if names, _ := settings.Differing(base, sums); strings.Join(names, ", ") != c.want {
 			t.Errorf("%q differ; want %q", names, c.want)
 		}
+	}
+	one := UserSums(shared(auth.UserEntries), shared(auth.UserEntries))
+	two := UserSums(shared(auth.UserEntries), shared(auth.ConsoleUserEntries))
+	one[""], two[""] = "same", "same"
+	if names, known := settings.Differing(one, two); !known || !slices.Equal(names, []string{"users of the console"}) {
+		t.Errorf("of shared ones %q differ, %v", names, known)
 	}
 	if sums := UserSums(service(ann), service(bob)); len(sums) != 2 || sums["users of the console"] == "" {
 		t.Errorf("the sums are %v", sums)

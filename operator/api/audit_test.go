@@ -68,8 +68,8 @@ func changes(r sample) map[string]change {
 }
 
 // questions are the POST routes that change nothing, but what is on record; and the import, whose request is no JSON:
-// see TestMove; and what needs a cluster: see TestDrainOfANode, and TestAClusterAdoptsMail and TestAClusterIsReset in e2e.
-var questions = []string{"/v1/cluster/adopt", "/v1/cluster/drain", "/v1/cluster/reset", "/v1/cluster/undrain", "/v1/queue/import", "/v1/suppressions/check", "/v1/warmup/simulate", "/v1/actions/begin", "/v1/actions/end"}
+// see TestMove; and what needs users: see TestUsersOfACluster in mta; and what needs a cluster: see TestDrainOfANode, and TestAClusterAdoptsMail and TestAClusterIsReset in e2e.
+var questions = []string{"/v1/cluster/adopt", "/v1/cluster/drain", "/v1/cluster/reset", "/v1/cluster/undrain", "/v1/queue/import", "/v1/users/change", "/v1/console/users/change", "/v1/suppressions/check", "/v1/warmup/simulate", "/v1/actions/begin", "/v1/actions/end"}
 
 // prepared is the sample relay with something for each change to find.
 func prepared(t *testing.T) sample {

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os/user"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -288,7 +289,7 @@ func appendSubject(parts []string, name string, value json.RawMessage, depth int
 				return parts
 			}
 			switch key := fmt.Sprint(key); {
-			case depth == 0 && (key == "action" || key == "reason" || key == "dry_run" || key == "expect"):
+			case depth == 0 && slices.Contains([]string{"action", "reason", "dry_run", "expect", "hash"}, key):
 			default:
 				parts = appendSubject(parts, key, member, depth+1)
 			}

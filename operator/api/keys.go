@@ -91,6 +91,36 @@ type NewAPIKey struct {
 // Check refuses the removal of nothing.
 func (o *RemoveAPIKeys) Check() error { return someNamed("names", "key", o.Names) }
 
+// Users is what the server asks of those who may log in.
+type Users interface {
+	ChangeUsers(context.Context, UserChange) (Effect, error)        // those of the listeners
+	ChangeConsoleUsers(context.Context, UserChange) (Effect, error) // those of the console
+}
+
+// UserChange adds users, gives them another password, or removes them.
+type UserChange struct {
+	Intent
+	Action string   `json:"action" words:"add,password,remove"` // what is done
+	Names  []string `json:"names"`                              // whose users it is about
+	Hash   string   `json:"hash,omitempty"`                     // of the password, as the users file has it; absent: none
+	// of a new user
+	Tenant string `json:"tenant,omitempty" flag:"tenant" help:"the user's <tenant>"`
+	// of a new user; absent: all that the tenant's allow
+	Senders []string `json:"senders,omitempty" flag:"senders" help:"the <addresses> and domains that the user may send as"`
+	// of a new user; absent: none
+	Certificates []string `json:"certificates,omitempty" flag:"certificate" help:"client <certificates> that log the user in"`
+	// of a new user of the console: viewer, operator or admin
+	Role string `json:"role,omitempty"`
+}
+
+// Check refuses what can't be one change.
+func (o *UserChange) Check() error {
+	if actions := []string{"add", "password", "remove"}; !slices.Contains(actions, o.Action) {
+		return Invalid("", "action: want %s, not %q", join(actions), o.Action)
+	}
+	return someNamed("names", "user", o.Names)
+}
+
 // FileActions are the commands that change a file without the relay, which may not be allowed to write it. While a
 // relay runs, they have it put them on record: it alone writes the audit log.
 var FileActions = []string{

@@ -121,6 +121,12 @@ var (
 	OpRemoveAPIKeys = admins(changes("removeAPIKeys", "/v1/keys/remove", "key remove",
 		"remove API keys: all of a name, or the one of an id", with(APIKeys.RemoveAPIKeys)))
 
+	OpChangeUsers = admins(changes("changeUsers", "/v1/users/change", "user",
+		"add a user who may log in at the listeners, give one another password, or remove some",
+		with(Users.ChangeUsers)))
+	OpChangeConsoleUsers = admins(changes("changeConsoleUsers", "/v1/console/users/change", "console user",
+		"add a user of the console, give one another password, or remove some", with(Users.ChangeConsoleUsers)))
+
 	OpExplain = reads("explain", "/v1/explain", "why mail waits, or what would happen to it",
 		with(Destinations.Explain))
 	OpSTSPolicy = reads("stsPolicy", "/v1/mta-sts/{domain}", "what is known of a domain's MTA-STS policy (RFC 8461)",

@@ -85,6 +85,7 @@ type Config struct {
 	Rules           Rules
 	Streams         Streams
 	APIKeys         APIKeys
+	Users           Users
 	Histories       Histories
 	Upgrades        Upgrades
 	Backups         Backups

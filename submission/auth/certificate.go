@@ -28,7 +28,7 @@ func (s *Service) byCertificate(c Client) *User {
 	}
 	cert := c.TLS.PeerCertificates[0]
 	now := s.cfg.Now()
-	t := s.file.Get(0)
+	t := s.users(0)
 	if t == nil || now.Before(cert.NotBefore) || now.After(cert.NotAfter) {
 		return nil
 	}

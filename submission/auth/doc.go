@@ -34,7 +34,7 @@
 // What the nodes of a cluster share counts before the files:
 //
 //	shared.go       entries of a file, those that were removed, and what changes in the file
-//	keys_shared.go  what it knows of keys
+//	keys_shared.go, users_shared.go
 //
 // Goroutines: a timer's, for a second after a hash was made anew, a minute after a login from a new network and a
 // minute after a key was used; Close ends them.

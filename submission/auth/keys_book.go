@@ -151,7 +151,7 @@ func (b *Keys) Check(ctx context.Context, token string, from netip.Addr) (Identi
 
 // find returns a key in force, nil without one.
 func (b *Keys) find(keys *byKey, sum KeySum) *keyInForce {
-	if k, is := b.cfg.Shared.find(sum); k != nil {
+	if k, is := b.cfg.Shared.Find(sum); k != nil {
 		return &keyInForce{k, k.identity(), b.uses.of(k.ID())}
 	} else if is || keys == nil {
 		return nil

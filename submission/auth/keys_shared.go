@@ -21,7 +21,7 @@ var KeyEntries = &Entries[KeySum, Key]{
 	entry: func(known sharedLine) (*Key, error) { return parseKey(known.Line) },
 	text:  (*Key).String,
 	end:   func(k *Key) time.Time { return k.Expires },
-	sorted: func(all []*Key) {
+	sorted: func(all, _ []*Key) {
 		slices.SortFunc(all, func(a, b *Key) int {
 			return cmp.Or(a.Created.Compare(b.Created), strings.Compare(a.ID(), b.ID()))
 		})

@@ -11,7 +11,7 @@ const renewEvery = time.Second
 // renewer writes hashes that were made anew into the users file. A file that it can't write keeps the
 // old ones, which stay good.
 type renewer struct {
-	path string
+	file File
 	done func(error) // is told how it went; may be nil
 
 	soon later
@@ -24,8 +24,8 @@ type renewer struct {
 	was map[string]renewal
 }
 
-func newRenewer(path string, done func(error)) *renewer {
-	r := &renewer{path: path, done: done}
+func newRenewer(file File, done func(error)) *renewer {
+	r := &renewer{file: file, done: done}
 	r.soon.after, r.soon.do = renewEvery, r.write
 	return r
 }
@@ -75,11 +75,11 @@ func (r *renewer) write() {
 	if len(all) == 0 {
 		return
 	}
-	err := UpdateUsers(r.path, func(t *UserTable) error {
+	err := r.file.UpdateUsers(func(t *UserTable) error {
 		for name, h := range all {
 			// Who was changed meanwhile keeps the change.
 			if u := t.User(name); u != nil && u.Hash.String() == h.from.String() {
-				t.SetHash(name, h.to)
+				t.renewHash(name, h.to)
 			}
 		}
 		return nil

@@ -13,6 +13,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -37,7 +39,8 @@ const checkEvery = time.Second
 
 // Config is what a Service needs to know.
 type Config struct {
-	File string // of users
+	File   string       // of users
+	Shared *SharedUsers // count before the file; nil: none
 	// Scheme is what hashes are made in; others are renewed by it at the next login.
 	Scheme Scheme
 	// Secret makes the salts of users that don't exist. It should outlive the process: whoever sees
@@ -60,6 +63,8 @@ type Service struct {
 	renew   *renewer
 	writing *faultlog.Kind
 	file    *smallfile.Follower[inForce]
+	merging sync.Mutex
+	merged  atomic.Pointer[inForce] // the shared users over those of the file; nil: not made yet
 
 	succeeded, remembered, failed, refused atomic.Int64
 }
@@ -69,6 +74,9 @@ type inForce struct {
 	*UserTable
 	hashes []Hash
 	sum    string // see UserTable.Sum
+
+	file   *inForce          // that shared users are over, and
+	shared *map[string]*User // which
 }
 
 // New makes a service. A users file that can't be read is no error: nobody can log in until it can.
@@ -93,8 +101,9 @@ func New(cfg Config) *Service {
 		"the users file can't be read: the users before it stay in force", "the users file is read again")
 	s.writing = faultlog.New(cfg.Log, cfg.Now, slog.LevelWarn,
 		"hashes of passwords can't be renewed: the old ones stay good", "hashes of passwords are renewed again")
-	s.renew = newRenewer(cfg.File, s.renewed)
+	s.renew = newRenewer(s.Users(), s.renewed)
 	s.file = smallfile.Follow(cfg.File, inForceOf, func(was, is *inForce) {
+		cfg.Shared.take(cfg.File, is.Users())
 		if was != nil {
 			cfg.Log.Info("users file read", "file", cfg.File, "users", len(is.Users()))
 		}
@@ -125,13 +134,46 @@ func inForceOf(path string) (*inForce, error) {
 	if err != nil {
 		return nil, err
 	}
-	next := &inForce{UserTable: t, sum: t.Sum()}
+	next := newInForce(t)
+	next.sum = t.Sum()
+	return next, nil
+}
+
+func newInForce(t *UserTable) *inForce {
+	next := &inForce{UserTable: t}
 	for _, u := range t.Users() {
 		if u.Hash.Scheme != "" {
 			next.hashes = append(next.hashes, u.Hash)
 		}
 	}
-	return next, nil
+	return next
+}
+
+// Users are those of the file, or of the cluster, to be changed.
+func (s *Service) Users() File { return File{Path: s.cfg.File, Users: s.cfg.Shared} }
+
+// users returns those in force, nil while there are none: what is known of the file is at most age old.
+func (s *Service) users(age time.Duration) *inForce {
+	file, shared := s.file.Get(age), s.cfg.Shared.now()
+	if shared == nil {
+		return file
+	}
+	if t := s.merged.Load(); t != nil && t.file == file && t.shared == shared {
+		return t
+	}
+	s.merging.Lock()
+	defer s.merging.Unlock()
+	if t := s.merged.Load(); t != nil && t.file == file && t.shared == shared {
+		return t
+	}
+	var own []*User
+	if file != nil {
+		own = file.Users()
+	}
+	next := newInForce(usersOf(s.cfg.Shared.Over(own)))
+	next.file, next.shared = file, shared
+	s.merged.Store(next)
+	return next
 }
 
 // Client is who tries to log in.
@@ -157,7 +199,7 @@ type Login struct {
 // Still reports whether a login is still good, and brings what the users file says of the user up to
 // date: a user who was removed, or whose password was changed, is logged out.
 func (s *Service) Still(l *Login) bool {
-	t := s.file.Get(checkEvery)
+	t := s.users(checkEvery)
 	if t == nil {
 		return true
 	}
@@ -165,7 +207,7 @@ func (s *Service) Still(l *Login) bool {
 	switch {
 	case u == nil:
 		return false
-	case !s.renew.same(u.Name, l.hash, u.Hash.String()):
+	case !s.renew.same(u.Name, l.hash, u.Hash.String()) && !slices.Contains(u.same, hashSum(l.hash)):
 		return false
 	}
 	l.Tenant, l.Senders, l.Role = u.Tenant, u.Senders, u.Role
@@ -185,7 +227,7 @@ func (s *Service) Knows(network netip.Prefix) bool { return s.known.from(network
 // Vouched gives the login of a user for whom somebody else has checked the password, nil when there is no such
 // user. The name is the user's exactly: names that are one to this program may be two to whoever vouches.
 func (s *Service) Vouched(name string) *Login {
-	if t := s.file.Get(checkEvery); t != nil {
+	if t := s.users(checkEvery); t != nil {
 		if u := t.User(name); u != nil {
 			return loginOf(u, "")
 		}
@@ -198,10 +240,13 @@ func loginOf(u *User, mechanism string) *Login {
 		hash: u.Hash.String()}
 }
 
-// Sum is that of the users in force, "" while there are none: see UserTable.Sum.
+// Sum is that of the users in force, "" while there are none: see UserTable.Sum. All nodes that share users have one.
 func (s *Service) Sum() string {
 	if s == nil {
 		return ""
+	}
+	if shared := s.cfg.Shared; shared.On() {
+		return shared.Kind()
 	}
 	if t := s.file.Get(checkEvery); t != nil {
 		return t.sum
@@ -213,6 +258,9 @@ func (s *Service) Sum() string {
 func (s *Service) Problem() string {
 	if err := s.file.Broken(); err != nil {
 		return fmt.Sprintf("the users file can't be read, and the users before it stay in force: %v", err)
+	}
+	if t := s.users(checkEvery); t != nil && t.twice != "" {
+		return t.twice
 	}
 	return s.guesses.problem()
 }
@@ -238,22 +286,22 @@ type attempt struct {
 	mechanism string
 	began     time.Time
 
-	name string // as NormalName gives it
-	user *User
-	why  string // it failed, when that was not for the user or the password
+	users *inForce
+	name  string // as NormalName gives it
+	user  *User
+	why   string // it failed, when that was not for the user or the password
 }
 
 // find notes whom the client wants to be.
 func (a *attempt) find(name string) error {
-	t := a.s.file.Get(0)
-	if t == nil {
+	if a.users = a.s.users(0); a.users == nil {
 		return ErrNoUsers
 	}
 	normal, err := NormalName(name)
 	if err != nil {
 		normal = "\x00" // nobody's
 	}
-	a.name, a.user = normal, t.User(normal)
+	a.name, a.user = normal, a.users.User(normal)
 	return nil
 }
 
@@ -350,7 +398,7 @@ func (a *attempt) hash() Hash {
 	if a.user != nil && a.user.Hash.Scheme != "" {
 		return a.user.Hash
 	}
-	t := a.s.file.Last()
+	t := a.users
 	if len(t.hashes) == 0 {
 		return nobody
 	}

@@ -51,7 +51,7 @@ type Entries[K comparable, E any] struct {
 	entry  func(known sharedLine) (*E, error)
 	text   func(e *E) string
 	end    func(e *E) time.Time // zero: none
-	sorted func(all []*E)
+	sorted func(all, more []*E) // more: those at the end of all that are not in the file
 	// change returns what is known once an entry is e; nil: removed. filed: by its file.
 	change func(was sharedLine, e *E, filed bool) sharedLine
 }
@@ -85,6 +85,10 @@ type sharedLine struct {
 	// Dropped is the line that was known when it went from this node's file, and may be put back there: a removal by a
 	// command is final. Other nodes don't get it.
 	Dropped string `json:"dropped,omitempty"`
+	// Past has the sums of a user's hashes that were replaced, the oldest first. The last Same are of the password that
+	// the user has.
+	Past string `json:"past,omitempty"`
+	Same int    `json:"same,omitempty"`
 }
 
 func (l sharedLine) same(o sharedLine) bool { return l.Line == o.Line }
@@ -162,7 +166,7 @@ func (s *Shared[K, E]) write(all sharedLines) error {
 func (s *Shared[K, E]) set(all sharedLines) error {
 	entries := make(map[K]*E, len(all.Known))
 	for name, known := range all.Known {
-		id, e, err := s.read(name, known)
+		id, e, err := s.again(name, known)
 		if err != nil {
 			return err
 		}
@@ -172,6 +176,16 @@ func (s *Shared[K, E]) set(all sharedLines) error {
 	s.all = all
 	s.inForce.Store(&entries)
 	return nil
+}
+
+// again is read for what may be in force.
+func (s *Shared[K, E]) again(name string, known sharedLine) (id K, e *E, err error) {
+	if was, is := s.all.Known[name]; is && was == known {
+		if id, err = s.of.parse(name); err == nil {
+			return id, (*s.inForce.Load())[id], nil
+		}
+	}
+	return s.read(name, known)
 }
 
 // read returns an entry, nil for one that was removed.
@@ -192,7 +206,18 @@ func (s *Shared[K, E]) read(name string, known sharedLine) (id K, e *E, err erro
 }
 
 // Empty reports whether nothing is known, as after the file was lost.
-func (s *Shared[K, E]) Empty() bool { return len(*s.inForce.Load()) == 0 }
+func (s *Shared[K, E]) Empty() bool { return s.now() == nil }
+
+// now returns the entries, nil if nothing is known. Other ones have another address.
+func (s *Shared[K, E]) now() *map[K]*E {
+	if s == nil {
+		return nil
+	}
+	if now := s.inForce.Load(); len(*now) > 0 {
+		return now
+	}
+	return nil
+}
 
 // On reports whether entries are shared at present: then they are changed here, not in their file.
 func (s *Shared[K, E]) On() bool { return s != nil && s.cfg.Note != nil }
@@ -200,8 +225,8 @@ func (s *Shared[K, E]) On() bool { return s != nil && s.cfg.Note != nil }
 // changed reports whether entries are changed here: what was shared counts before the file without a cluster, too.
 func (s *Shared[K, E]) changed() bool { return s != nil && (s.On() || !s.Empty()) }
 
-// find returns an entry, nil if it was removed; false if nothing is known of it.
-func (s *Shared[K, E]) find(id K) (*E, bool) {
+// Find returns an entry, nil if it was removed; false if nothing is known of it.
+func (s *Shared[K, E]) Find(id K) (*E, bool) {
 	if s == nil {
 		return nil, false
 	}
@@ -211,7 +236,7 @@ func (s *Shared[K, E]) find(id K) (*E, bool) {
 
 // Of returns the entry in force, given that of the file; nil when there is none.
 func (s *Shared[K, E]) Of(id K, file *E) *E {
-	if e, is := s.find(id); is {
+	if e, is := s.Find(id); is {
 		return e
 	}
 	return file
@@ -222,19 +247,29 @@ func (s *Shared[K, E]) Over(file []*E) (all []*E) {
 	if s == nil {
 		return file
 	}
+	now, there := *s.inForce.Load(), make(map[K]bool, len(file))
 	for _, e := range file {
-		if _, is := s.find(s.of.id(e)); !is {
-			all = append(all, e)
+		id := s.of.id(e)
+		there[id] = true
+		if known, is := now[id]; is {
+			e = known
 		}
-	}
-	for _, e := range *s.inForce.Load() {
 		if e != nil {
 			all = append(all, e)
 		}
 	}
-	s.of.sorted(all)
+	n := len(all)
+	for id, e := range now {
+		if e != nil && !there[id] {
+			all = append(all, e)
+		}
+	}
+	s.of.sorted(all, all[n:])
 	return all
 }
+
+// Kind is that of the entries in the cluster's database.
+func (s *Shared[K, E]) Kind() string { return s.of.Kind }
 
 // known is what is known, to be changed. The caller has mu.
 func (s *Shared[K, E]) known() map[string]sharedLine {
@@ -270,7 +305,7 @@ func (s *Shared[K, E]) take(path string, entries []*E) {
 		return
 	}
 	next := s.known()
-	var changed, removed []string
+	var changed, removed, earlier []string
 	for _, e := range entries {
 		name := s.of.name(s.of.id(e))
 		line := lines[name]
@@ -281,13 +316,24 @@ func (s *Shared[K, E]) take(path string, entries []*E) {
 			removed = append(removed, name[:min(len(name), s.of.shown)])
 		case known.Line != "" && was[name] == "": // the file may be older than what is known
 		default:
-			next[name], changed = s.of.change(known, e, true), append(changed, name)
+			k := s.of.change(known, e, true)
+			if k.Line != line {
+				earlier = append(earlier, name[:min(len(name), s.of.shown)])
+			}
+			if !k.same(known) {
+				next[name], changed = k, append(changed, name)
+			}
 		}
 	}
 	if len(removed) > 0 {
 		slices.Sort(removed)
 		s.cfg.Log.Warn("the "+s.of.file+" has "+s.of.what+" again that were removed, and they are not valid: '"+
 			s.of.command+" add' makes new ones", "file", path, "removed", removed)
+	}
+	if len(earlier) > 0 {
+		slices.Sort(earlier)
+		s.cfg.Log.Warn("the "+s.of.file+" has "+s.of.what+" again as they were before a change, which stays in force",
+			"file", path, "changed", earlier)
 	}
 	for name := range was {
 		if _, is := lines[name]; !is && next[name].Line != "" {
@@ -371,7 +417,7 @@ var errNoneRemoved = errors.New("there is nothing to be removed")
 // dropRemoved has entries that were removed taken out of the file, if it can be written.
 func (s *Shared[K, E]) dropRemoved(path string, drop func(gone func(*E) bool) error) {
 	err := drop(func(e *E) bool {
-		now, is := s.find(s.of.id(e))
+		now, is := s.Find(s.of.id(e))
 		return is && now == nil
 	})
 	if err != nil && !errors.Is(err, errNoneRemoved) {

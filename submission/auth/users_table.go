@@ -33,6 +33,8 @@ type User struct {
 	Certificates []string
 	// Role is what the user may do at the console, one of Roles. "": nothing, as users who submit mail.
 	Role string
+	// same has the sums of hashes of the same password that this one has replaced at any node of a cluster.
+	same []string
 }
 
 // Role is what somebody may do at the console. Each includes those before it.
@@ -72,11 +74,30 @@ type UserTable struct {
 	line   map[*User]int // from 0
 	byName map[string]*User
 	byCert map[string]*User
+	// shared: of several nodes, each of which may have given a certificate. It is the user's whose name is first.
+	shared bool
+	twice  string // two users have one, in words
+}
+
+func newUserTable(shared bool) *UserTable {
+	return &UserTable{line: make(map[*User]int), byName: make(map[string]*User), byCert: make(map[string]*User),
+		shared: shared}
+}
+
+// usersOf is a table of shared users, without lines.
+func usersOf(users []*User) *UserTable {
+	t := newUserTable(true)
+	for i, u := range users {
+		_ = t.claim(u, i) // no two have one name
+	}
+	return t
 }
 
 // ParseUsers reads a users file. path is for messages; an error names every line that is wrong.
-func ParseUsers(text []byte, path string) (*UserTable, error) {
-	t := &UserTable{line: make(map[*User]int), byName: make(map[string]*User), byCert: make(map[string]*User)}
+func ParseUsers(text []byte, path string) (*UserTable, error) { return parseUsers(text, path, false) }
+
+func parseUsers(text []byte, path string, shared bool) (*UserTable, error) {
+	t := newUserTable(shared)
 	var problems []error
 	in := bufio.NewScanner(bytes.NewReader(text))
 	in.Buffer(nil, maxLine)
@@ -110,14 +131,23 @@ func (t *UserTable) claim(u *User, line int) error {
 		return fmt.Errorf("user %q is in line %d already", u.Name, t.line[other]+1)
 	}
 	for _, c := range u.Certificates {
-		if other := t.byCert[c]; other != nil {
+		other := t.byCert[c]
+		switch {
+		case other == nil || other == u:
+			t.byCert[c] = u
+		case !t.shared:
 			return fmt.Errorf("user %q has the same certificate as %q in line %d", u.Name, other.Name, t.line[other]+1)
+		default:
+			first, second := other, u
+			if u.Name < other.Name {
+				first, second = u, other
+			}
+			t.byCert[c] = first
+			t.twice = fmt.Sprintf("user %q has the same certificate as %q, whom it logs in: give one of them another",
+				second.Name, first.Name)
 		}
 	}
 	t.users, t.line[u], t.byName[u.Name] = append(t.users, u), line, u
-	for _, c := range u.Certificates {
-		t.byCert[c] = u
-	}
 	return nil
 }
 
@@ -280,6 +310,11 @@ func (t *UserTable) Put(u *User) error {
 	if err != nil {
 		return err
 	}
+	for _, c := range again.Certificates {
+		if other := t.byCert[c]; other != nil && other.Name != again.Name {
+			return fmt.Errorf("user %q would have the same certificate as %q", again.Name, other.Name)
+		}
+	}
 	lines := slices.Clone(t.lines)
 	if old := t.byName[again.Name]; old != nil {
 		lines[t.line[old]] = again.String()
@@ -301,12 +336,20 @@ func (t *UserTable) Remove(name string) bool {
 // SetHash gives a user another hash. There must be such a user.
 func (t *UserTable) SetHash(name string, h Hash) {
 	u := t.byName[name]
-	u.Hash = h
+	u.Hash, u.same = h, nil
 	t.lines[t.line[u]] = u.String()
 }
 
+// renewHash gives a user another hash of the same password.
+func (t *UserTable) renewHash(name string, h Hash) {
+	u := t.byName[name]
+	same := append(slices.Clone(u.same), hashSum(u.Hash.String()))
+	t.SetHash(name, h)
+	u.same = same
+}
+
 func (t *UserTable) replace(lines []string) error {
-	next, err := ParseUsers([]byte(strings.Join(lines, "\n")), "users")
+	next, err := parseUsers([]byte(strings.Join(lines, "\n")), "users", t.shared)
 	if err == nil {
 		*t = *next
 	}
@@ -324,8 +367,9 @@ func (t *UserTable) text() []byte {
 type File struct {
 	Path   string
 	DryRun bool // write nothing, but return what would be done, or the error of doing it
-	// Keys are changed in the place of the file's; nil, or none without a cluster: the file is.
-	Keys *SharedKeys
+	// Keys or Users are changed in the place of the file's; nil, or none without a cluster: the file is.
+	Keys  *SharedKeys
+	Users *SharedUsers
 }
 
 // updateKeys changes the keys.
@@ -385,6 +429,43 @@ func update[T interface{ text() []byte }](
 	})
 }
 
+// Errors of changes of users.
+var (
+	ErrUserExists  = errors.New("already exists")
+	ErrNoUser      = errors.New("no such user")
+	ErrInvalidUser = errors.New("there can be no such user")
+)
+
+// ChangeUsers adds users like one ("add"), gives them its password ("password") or removes them ("remove").
+func (f File) ChangeUsers(action string, names []string, like User) error {
+	return f.UpdateUsers(func(t *UserTable) error {
+		for _, name := range names {
+			name, err := NormalName(name)
+			if err != nil {
+				return fmt.Errorf("%w: %w", ErrInvalidUser, err)
+			}
+			there := t.User(name) != nil
+			switch {
+			case action == "add" && there:
+				return fmt.Errorf("user %q %w", name, ErrUserExists)
+			case action == "add":
+				u := like
+				u.Name = name
+				if err := t.Put(&u); err != nil {
+					return fmt.Errorf("%w: %w", ErrInvalidUser, err)
+				}
+			case !there:
+				return fmt.Errorf("%w: %q", ErrNoUser, name)
+			case action == "password":
+				t.SetHash(name, like.Hash)
+			default:
+				t.Remove(name)
+			}
+		}
+		return nil
+	})
+}
+
 // LoadUsers reads a users file.
 func LoadUsers(path string) (*UserTable, error) { return load(path, ParseUsers) }
 
@@ -398,7 +479,39 @@ func UpdateUsers(path string, change func(*UserTable) error) error {
 
 // UpdateUsers changes the file, which is one of users.
 func (f File) UpdateUsers(change func(*UserTable) error) error {
-	return update(f, ParseUsers, func(t *UserTable) (*UserTable, error) { return t, change(t) })
+	inFile := func(change func(*UserTable) error) error {
+		return update(f, ParseUsers, func(t *UserTable) (*UserTable, error) { return t, change(t) })
+	}
+	if !f.Users.changed() {
+		return inFile(change)
+	}
+	err := f.Users.update(f.DryRun, func(users []*User) ([]*User, error) {
+		var lines []string
+		for i, u := range users {
+			own := *u
+			users[i], lines = &own, append(lines, u.String())
+		}
+		t := usersOf(users)
+		t.lines = lines
+		err := change(t)
+		return t.users, err
+	})
+	if err == nil && !f.DryRun {
+		f.Users.dropRemoved(f.Path, func(gone func(*User) bool) error {
+			return inFile(func(t *UserTable) error {
+				if !slices.ContainsFunc(t.users, gone) {
+					return errNoneRemoved
+				}
+				for _, u := range slices.Clone(t.users) {
+					if gone(u) {
+						t.Remove(u.Name)
+					}
+				}
+				return nil
+			})
+		})
+	}
+	return err
 }
 
 // AddKey is File.AddKey without a dry run.
