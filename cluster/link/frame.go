@@ -82,19 +82,23 @@ func Write(w io.Writer, v any) error {
 // Read reads a frame of a talk, of 4 MiB at most.
 func Read(r io.Reader, v any) error { return decode(r, maxFrame, func() {}, v) }
 
-// check finds what no node sends. Whether there is such a limit, and so much of it, is checked by those who have it.
-func (m *Message) check(from, to uint16) error {
+// check finds what no node sends to node here. Whether there is such a limit, and so much of it, is checked by those
+// who have it. What its sender has passed on is not passed on again.
+func (m *Message) check(from, here uint16) error {
 	kinds := 0
 	for _, is := range []bool{m.Ask != nil, m.Answer != nil, m.Nudge, m.Met != nil} {
 		if is {
 			kinds++
 		}
 	}
+	passed := m.Via == from && m.From != from && m.From != here || m.Via == here && m.To != here && m.To != from
 	switch {
-	case m.From != from:
+	case m.From != from && m.Via != from:
 		return fmt.Errorf("a message is in the name of node %d", m.From)
-	case m.To != to:
+	case m.To != here && m.Via != here:
 		return fmt.Errorf("a message is for node %d", m.To)
+	case m.Via != 0 && !(passed && (m.Ask != nil || m.Answer != nil)):
+		return fmt.Errorf("a message from node %d to node %d goes through node %d", m.From, m.To, m.Via)
 	case m.Shard < 0 || m.Shard >= owner.Shards:
 		return fmt.Errorf("a message names shard %d (want 0 to %d)", m.Shard, owner.Shards-1)
 	case kinds != 1:
@@ -114,8 +118,8 @@ func (m *Message) check(from, to uint16) error {
 		if m.Met.Note != "" {
 			c.name(m.Met.Note)
 		}
-		if m.Met.Done || m.Met.Node != to {
-			c.fail("the row of a key is not an open one of node %d", to)
+		if m.Met.Done || m.Met.Node != here {
+			c.fail("the row of a key is not an open one of node %d", here)
 		}
 	}
 	return c.err

@@ -20,9 +20,10 @@ type hello struct {
 
 // met is who is at the other end of a connection.
 type met struct {
-	node  uint16    // 0 unless its certificate holds
-	until time.Time // when that ends
-	talk  string    // what it opens a talk for
+	node   uint16    // 0 unless its certificate holds
+	until  time.Time // when that ends
+	newest int       // version that it speaks
+	talk   string    // what it opens a talk for
 }
 
 // settings are those of both ends. Certificates are checked by greet, not by the handshake: its alerts give no reasons.
@@ -72,7 +73,7 @@ func (l *Link) greet(ctx context.Context, c *tls.Conn, want uint16, talk Purpose
 	case err == nil && theirs.Newest < talk.Since:
 		err = fmt.Errorf("node %d has an earlier version of mta, without %s", node, talk.Name)
 	}
-	return met{node, until, theirs.Talk}, err
+	return met{node, until, theirs.Newest, theirs.Talk}, err
 }
 
 // identify returns whose certificate the other side has, 0 if it does not hold here, and why it is refused.

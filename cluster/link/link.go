@@ -1,8 +1,8 @@
 // Package link carries messages between the nodes of a cluster. A node dials each other one that it sends to and only
-// sends there; what it receives comes over the connections that others have dialled. A talk, such as one about mail
-// that moves, has a separate connection, in both directions. Both ends have certificates of
-// the cluster's authority, which name their nodes, and each checks the other's after the handshake, so that it can give
-// the reason of a refusal in words.
+// sends there; what it receives comes over the connections that others have dialled. It passes on what one member sends
+// another through it. A talk, such as one about mail that moves, has a separate connection, in both directions. Both
+// ends have certificates of the cluster's authority, which name their nodes, and each checks the other's after the
+// handshake, so that it can give the reason of a refusal in words.
 //
 // A message may be lost, and a newer one takes the place of one that waits: the protocol of package member allows both.
 package link
@@ -16,17 +16,20 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"example.org/mta/internal/faultlog"
 )
 
-// newest and oldest are the versions of the protocol that this program speaks. A version of the program speaks that of
-// the one before, too.
-const newest, oldest = 5, 1
+// newest and oldest are the versions of the protocol that this program speaks, and passing is the first in which
+// members pass messages on. A version of the program speaks that of the one before, too. One whose asks have something
+// that must not be lost raises passing, as an earlier member drops what it does not know.
+const newest, oldest, passing = 6, 1, 6
 
 // Purpose is what a talk is opened for.
 type Purpose struct {
@@ -42,6 +45,7 @@ const (
 	mostGuests = 64 // handshakes at a time with those who dial
 	maxHello   = 4 << 10
 	maxWaiting = 1 << 10 // messages for a node: more than all asks, answers and nudges together
+	maxPassed  = 1 << 7  // messages of a node that wait to be passed on: its asks and answers of all shards to one
 	maxTalks   = 16      // that a node has opened, at a time: for clients, operators, reports, mail, and some cut off
 )
 
@@ -83,6 +87,8 @@ type peer struct {
 	dialled  *faultlog.Kind
 	received *faultlog.Kind
 
+	passed atomic.Int32 // messages from it that wait for others
+
 	mu      sync.Mutex // guards what follows
 	waiting map[slot]Message
 	from    net.Conn // over which it sends
@@ -91,6 +97,7 @@ type peer struct {
 
 // slot is what a newer message takes the place of.
 type slot struct {
+	from, to    uint16
 	shard       int
 	ask, answer bool
 	key         string
@@ -143,13 +150,18 @@ func (l *Link) Run(ctx context.Context, listener net.Listener) error {
 
 // Send has a message sent, soon or never. It does not block.
 func (l *Link) Send(m Message) {
-	s := slot{shard: m.Shard, ask: m.Ask != nil, answer: m.Answer != nil}
+	s := slot{from: m.From, to: m.To, shard: m.Shard, ask: m.Ask != nil, answer: m.Answer != nil}
 	if m.Met != nil {
 		s.key = m.Met.Key
 	}
-	p := l.peer(m.To)
+	next := m.To
+	if m.Via != 0 && m.From == l.cfg.Node {
+		next = m.Via
+	}
+	p := l.peer(next)
 	p.mu.Lock()
-	if _, waits := p.waiting[s]; waits || len(p.waiting) < maxWaiting {
+	_, waits := p.waiting[s]
+	if waits || len(p.waiting) < maxWaiting && l.passes(m, 1) {
 		p.waiting[s] = m
 	}
 	p.mu.Unlock()
@@ -157,6 +169,19 @@ func (l *Link) Send(m Message) {
 	case p.wake <- struct{}{}:
 	default:
 	}
+}
+
+// passes counts a message from another node that begins or ends to wait here, and reports whether there is room.
+func (l *Link) passes(m Message, n int32) bool {
+	if m.From == l.cfg.Node {
+		return true
+	}
+	p := l.peer(m.From)
+	if p.passed.Add(n) > maxPassed && n > 0 {
+		p.passed.Add(-n)
+		return false
+	}
+	return true
 }
 
 func (l *Link) peer(node uint16) *peer {
@@ -179,11 +204,12 @@ func (l *Link) peer(node uint16) *peer {
 	return p
 }
 
-func (p *peer) take() (m Message, ok bool) {
+func (l *Link) take(p *peer) (m Message, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for s, m := range p.waiting {
 		delete(p.waiting, s)
+		l.passes(m, -1)
 		return m, true
 	}
 	return m, false
@@ -193,10 +219,10 @@ func (p *peer) take() (m Message, ok bool) {
 func (l *Link) send(ctx context.Context, p *peer) {
 	wait := leastPause
 	for pause(ctx, 0, p.wake) {
-		conn, until, err := l.dial(ctx, p.node, Purpose{})
+		conn, other, err := l.dial(ctx, p.node, Purpose{})
 		if err == nil {
 			wait = leastPause
-			err = l.pump(ctx, p, conn, until)
+			err = l.pump(ctx, p, conn, other)
 			conn.Close()
 		}
 		if ctx.Err() != nil {
@@ -206,6 +232,9 @@ func (l *Link) send(ctx context.Context, p *peer) {
 		pause(ctx, wait/2+rand.N(wait/2), nil)
 		wait = min(2*wait, mostPause)
 		p.mu.Lock()
+		maps.DeleteFunc(p.waiting, func(_ slot, m Message) bool { // asked again, and through another
+			return m.Via != 0 && l.passes(m, -1)
+		})
 		if len(p.waiting) > 0 {
 			select {
 			case p.wake <- struct{}{}:
@@ -250,29 +279,29 @@ func (l *Link) Open(ctx context.Context, node uint16, purpose Purpose) (net.Conn
 	return conn, nil
 }
 
-// dial connects to a node. until is when its certificate ends.
-func (l *Link) dial(ctx context.Context, node uint16, talk Purpose) (conn *tls.Conn, until time.Time, err error) {
+// dial connects to a node.
+func (l *Link) dial(ctx context.Context, node uint16, talk Purpose) (conn *tls.Conn, other met, err error) {
 	address, ok := l.cfg.Address(node)
 	if !ok {
-		return nil, until, errNoMember
+		return nil, other, errNoMember
 	}
 	dialing, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	raw, err := l.cfg.Dial(dialing, address)
 	if err != nil {
-		return nil, until, err
+		return nil, other, err
 	}
 	conn = tls.Client(raw, l.settings())
-	other, err := l.greet(dialing, conn, node, talk)
+	other, err = l.greet(dialing, conn, node, talk)
 	if err != nil {
 		raw.Close()
-		return nil, until, fmt.Errorf("node %d at %s: %w", node, address, err)
+		return nil, other, fmt.Errorf("node %d at %s: %w", node, address, err)
 	}
-	return conn, other.until, nil
+	return conn, other, nil
 }
 
 // pump sends what waits until the connection is of no use any more.
-func (l *Link) pump(ctx context.Context, p *peer, conn *tls.Conn, until time.Time) error {
+func (l *Link) pump(ctx context.Context, p *peer, conn *tls.Conn, other met) error {
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
 	gone := make(chan error, 1)
@@ -282,10 +311,13 @@ func (l *Link) pump(ctx context.Context, p *peer, conn *tls.Conn, until time.Tim
 		conn.NetConn().Close()
 	})
 	for {
-		if !l.cfg.Now().Before(until) {
+		if !l.cfg.Now().Before(other.until) {
 			return errExpired
 		}
-		m, ok := p.take()
+		m, ok := l.take(p)
+		if ok && m.Via != 0 && other.newest < passing {
+			continue // it would refuse the message, and end the connection
+		}
 		if !ok {
 			p.dialled.Well()
 			select {
@@ -392,7 +424,12 @@ func (l *Link) receive(p *peer, conn *tls.Conn, until time.Time) error {
 			return err
 		}
 		p.received.Well()
-		if err := l.cfg.Receive(m); err != nil {
+		if m.To == l.cfg.Node {
+			err = l.cfg.Receive(m)
+		} else if _, ok := l.cfg.Address(m.To); ok {
+			l.Send(m)
+		}
+		if err != nil {
 			p.received.Failed("message", "error", err)
 		}
 	}

@@ -182,6 +182,81 @@ func TestMessagesArriveAsTheyAre(t *testing.T) {
 	})
 }
 
+// What a node sends through another arrives as it is, unless one of those that take it has a version without that.
+func TestMessagesArePassedOn(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		net, dir, ends := nodes(t, 3)
+		there := Message{Message: member.Message{From: 1, To: 3, Via: 2, Shard: 5, Ask: &ask}}
+		back := Message{Message: member.Message{From: 3, To: 1, Via: 2, Shard: 5, Answer: &member.Answer{Order: ask.Order}}}
+		ends[1].Send(there)
+		ends[3].received(t, there)
+		ends[3].Send(back)
+		ends[1].received(t, back)
+		earlier := New(config(net, dir, 4, issue(t, dir, 4, ca.NodeHolds), new(logged)))
+		listener, got := net.listen("4"), make(chan Message)
+		defer listener.Close()
+		go func() {
+			for {
+				raw, err := listener.Accept()
+				if err != nil {
+					return
+				}
+				go func() {
+					conn, theirs := tls.Server(raw, earlier.settings()), hello{}
+					decode(conn, maxHello, func() {}, &theirs)
+					conn.Write(frame(`{"Newest":5,"Oldest":1}`))
+					for {
+						var m Message
+						if decode(conn, maxFrame, func() {}, &m) != nil {
+							return
+						}
+						got <- m
+					}
+				}()
+			}
+		}()
+		for _, m := range []Message{there, {Message: member.Message{From: 2, To: 3, Via: 4, Ask: &ask}}} {
+			if m.To = 4; m.Via == 4 {
+				m.To = 3
+			}
+			ends[m.From].Send(m)
+		}
+		time.Sleep(time.Second)
+		ends[2].Send(nudge(2, 4, 1))
+		if m := <-got; !reflect.DeepEqual(m, nudge(2, 4, 1)) {
+			t.Errorf("a node of an earlier version gets %+v", m)
+		}
+	})
+}
+
+// What waits to be passed on is little for each node, and not kept for one that is away.
+func TestLittleWaitsToBePassedOn(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		_, _, ends := nodes(t, 2)
+		for to := range uint16(7) {
+			for s := range owner.Shards {
+				ends[2].Send(Message{Message: member.Message{From: 1, To: to + 3, Via: 2, Shard: s, Ask: &ask}})
+			}
+		}
+		waiting := func() (n int) {
+			for to := range uint16(7) {
+				p := ends[2].peer(to + 3)
+				p.mu.Lock()
+				n += len(p.waiting)
+				p.mu.Unlock()
+			}
+			return n
+		}
+		if n := waiting(); n > maxPassed {
+			t.Errorf("%d messages wait", n)
+		}
+		time.Sleep(time.Minute)
+		if n := waiting(); n > 0 || ends[2].peer(1).passed.Load() != 0 {
+			t.Errorf("%d messages wait for nodes that are away, and %d count", n, ends[2].peer(1).passed.Load())
+		}
+	})
+}
+
 // While a node is away, newer messages replace older ones; when it is back it is found soon.
 func TestANodeThatIsAway(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
@@ -267,25 +342,33 @@ func TestMembersThatSendNonsense(t *testing.T) {
 		"a message of 4294967295 octets is too large": {255, 255, 255, 255, 0},
 		"a message of 4194305 octets is too large":    frame(strings.Repeat(" ", maxFrame+1)),
 		"i/o timeout": frame(with(item))[:40],
-		"a message can't be read: invalid character":    frame(strings.Repeat("\xff\x00", 50)),
-		"values (at most 140000)":                       frame(with(many(200_000, "null"))),
-		"a message has 20001 items":                     frame(with(many(20001, `{"Name":"a"}`))),
-		"a message has the number -1 ":                  frame(with(`{"Name":"a","Held":-1}`)),
-		"a message has the number 4000000000000000000 ": frame(with(`{"Name":"a","Want":4000000000000000000}`)),
-		"json: cannot unmarshal number 1e30":            frame(with(`{"Name":"a","Want":1e30}`)),
-		"json: cannot unmarshal number -5":              frame(`{"From":2,"To":1,"Shard":1,"Ask":{"Order":{"Seq":-5}}}`),
-		"a message has the number -":                    frame(with(`{"Name":"a","Content":-1e300}`)),
-		`a message has the name "", of 0 octets`:        frame(with(`{}`)),
-		"of 300 octets":                                 frame(with(`{"Name":"` + strings.Repeat("x", 300) + `"}`)),
-		`the name "10.0.0.1\\ngmail", of 14 octets`:     frame(with(`{"Name":"10.0.0.1\ngmail"}`)),
-		"a message is in the name of node 3":            frame(`{"From":3,"To":1,"Shard":1,"Nudge":true}`),
-		"a message is for node 4":                       frame(`{"From":2,"To":4,"Shard":1,"Nudge":true}`),
-		"a message names shard 64":                      frame(`{"From":2,"To":1,"Shard":64,"Nudge":true}`),
-		"a message names shard -1":                      frame(`{"From":2,"To":1,"Shard":-1,"Nudge":true}`),
-		"a message has 0 contents":                      frame(`{"From":2,"To":1,"Shard":1}`),
-		"a message has 2 contents":                      frame(`{"From":2,"To":1,"Ask":{},"Answer":{}}`),
-		"of 301 octets":                                 frame(`{"From":2,"To":1,"Met":{"Key":"k","Node":1,"Note":"` + strings.Repeat("x", 301) + `"}}`),
-		"is not an open one of node 1":                  frame(`{"From":2,"To":1,"Met":{"Key":"k","Node":1,"Done":true}}`),
+		"a message can't be read: invalid character":          frame(strings.Repeat("\xff\x00", 50)),
+		"values (at most 140000)":                             frame(with(many(200_000, "null"))),
+		"a message has 20001 items":                           frame(with(many(20001, `{"Name":"a"}`))),
+		"a message has the number -1 ":                        frame(with(`{"Name":"a","Held":-1}`)),
+		"a message has the number 4000000000000000000 ":       frame(with(`{"Name":"a","Want":4000000000000000000}`)),
+		"json: cannot unmarshal number 1e30":                  frame(with(`{"Name":"a","Want":1e30}`)),
+		"json: cannot unmarshal number -5":                    frame(`{"From":2,"To":1,"Shard":1,"Ask":{"Order":{"Seq":-5}}}`),
+		"a message has the number -":                          frame(with(`{"Name":"a","Content":-1e300}`)),
+		`a message has the name "", of 0 octets`:              frame(with(`{}`)),
+		"of 300 octets":                                       frame(with(`{"Name":"` + strings.Repeat("x", 300) + `"}`)),
+		`the name "10.0.0.1\\ngmail", of 14 octets`:           frame(with(`{"Name":"10.0.0.1\ngmail"}`)),
+		"a message is in the name of node 3":                  frame(`{"From":3,"To":1,"Shard":1,"Nudge":true}`),
+		"a message is for node 4":                             frame(`{"From":2,"To":4,"Shard":1,"Nudge":true}`),
+		"a message from node 3 to node 1 goes through node 2": frame(`{"From":3,"To":1,"Via":2,"Shard":1,"Nudge":true}`),
+		"a message from node 1 to node 1 goes through node 2": frame(`{"From":1,"To":1,"Via":2,"Shard":1,"Ask":{}}`),
+		"a message from node 2 to node 1 goes through node 2": frame(`{"From":2,"To":1,"Via":2,"Shard":1,"Ask":{}}`),
+		"a message from node 2 to node 1 goes through node 1": frame(`{"From":2,"To":1,"Via":1,"Shard":1,"Ask":{}}`),
+		"a message from node 2 to node 2 goes through node 1": frame(`{"From":2,"To":2,"Via":1,"Shard":1,"Ask":{}}`),
+		"a message from node 2 to node 1 goes through node 3": frame(`{"From":2,"To":1,"Via":3,"Shard":1,"Ask":{}}`),
+		"a message is in the name of node 4":                  frame(`{"From":4,"To":3,"Via":1,"Shard":1,"Ask":{}}`),
+		"a message is for node 5":                             frame(`{"From":4,"To":5,"Via":2,"Shard":1,"Ask":{}}`),
+		"a message names shard 64":                            frame(`{"From":2,"To":1,"Shard":64,"Nudge":true}`),
+		"a message names shard -1":                            frame(`{"From":2,"To":1,"Shard":-1,"Nudge":true}`),
+		"a message has 0 contents":                            frame(`{"From":2,"To":1,"Shard":1}`),
+		"a message has 2 contents":                            frame(`{"From":2,"To":1,"Ask":{},"Answer":{}}`),
+		"of 301 octets":                                       frame(`{"From":2,"To":1,"Met":{"Key":"k","Node":1,"Note":"` + strings.Repeat("x", 301) + `"}}`),
+		"is not an open one of node 1":                        frame(`{"From":2,"To":1,"Met":{"Key":"k","Node":1,"Done":true}}`),
 	} {
 		bubble.Test(t, func(t *testing.T) {
 			net, dir, ends := nodes(t, 1)
@@ -372,7 +455,7 @@ func TestStrangersAreRefusedWithTheReasonAtBothEnds(t *testing.T) {
 // Clusters that share an authority, and versions that have none in common: neither happens without a mistake.
 func TestWhatIsSaidInAGreeting(t *testing.T) {
 	for want, text := range map[string]string{
-		"node 2 speaks versions 7 to 9 of the cluster's protocol, and this node 1 to 5": `{"Newest":9,"Oldest":7}`,
+		"node 2 speaks versions 7 to 9 of the cluster's protocol, and this node 1 to 6": `{"Newest":9,"Oldest":7}`,
 		"":                                      `{"Newest":2,"Oldest":1,"Later":[1,2]}`,
 		`it refuses this node: "no\\nwords"`:    `{"Newest":1,"Oldest":1,"Refused":"no\nwords"}`,
 		"a message of 9000 octets is too large": strings.Repeat(" ", 9000),

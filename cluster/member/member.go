@@ -31,6 +31,7 @@ type Config struct {
 // Message goes from one node to another. It has one of an ask, an answer and a nudge.
 type Message struct {
 	From, To uint16
+	Via      uint16 `json:",omitempty"` // the member that passes an ask or answer on; 0: none
 	Shard    int
 	Ask      *Ask
 	Answer   *Answer
@@ -57,6 +58,7 @@ type Member struct {
 	keeper  *owner.Keeper
 	owned   [owner.Shards]*owned
 	holders [owner.Shards]*holding
+	routes  map[uint16]uint16 // by owners that do not answer directly: through whom each is asked, too
 	members []uint16
 	fault   func(error)
 }
@@ -74,13 +76,14 @@ type holding struct {
 	owner  uint16
 	epoch  uint64 // of the row, when owner was read
 	asked  uint16 // the node that has the newest ask
+	via    uint16 // through whom it was asked, too
 }
 
 // New makes the member of a process that has just begun. fault is given what others sent and is refused.
 func New(cfg Config, fault func(error)) *Member {
-	m := &Member{cfg: cfg, fault: fault, keeper: owner.New(owner.Config{Node: cfg.Node, Incarnation: cfg.Incarnation,
-		Boot: cfg.Boot, Process: cfg.Process, Reserve: cfg.Reserve, Term: cfg.Term, Rand: cfg.Rand,
-		Memory: cfg.Memory})}
+	m := &Member{cfg: cfg, fault: fault, routes: make(map[uint16]uint16), keeper: owner.New(owner.Config{Node: cfg.Node,
+		Incarnation: cfg.Incarnation, Boot: cfg.Boot, Process: cfg.Process, Reserve: cfg.Reserve, Term: cfg.Term,
+		Rand: cfg.Rand, Memory: cfg.Memory})}
 	first := term.Order{Incarnation: cfg.Incarnation, Process: cfg.Process}
 	for s := range m.holders {
 		m.holders[s] = &holding{shares: share.NewHolder(cfg.Term, first)}
@@ -161,7 +164,7 @@ func (o *owned) decide(now time.Duration, members []uint16) {
 			}
 			continue
 		}
-		o.round = append(o.round, Message{From: a.To, To: a.From, Shard: a.Shard,
+		o.round = append(o.round, Message{From: a.To, To: a.From, Via: a.Via, Shard: a.Shard,
 			Answer: &Answer{Order: a.Ask.Order, Shares: shares}})
 	}
 }
@@ -238,7 +241,7 @@ func (m *Member) complain(err error) {
 func (m *Member) Asks(now time.Duration, send func(Message)) {
 	for s, h := range m.holders {
 		if h.owner != 0 && h.shares.Due(now) {
-			send(m.newAsk(now, s))
+			m.newAsk(now, s, send)
 		}
 	}
 }
@@ -253,12 +256,33 @@ func (m *Member) Unanswered(now time.Duration) (node uint16, longest time.Durati
 	return node, longest
 }
 
-func (m *Member) newAsk(now time.Duration, shard int) Message {
+// newAsk asks the owner of a shard: directly, so that its answer shows when it is in reach again, and through another
+// member if it has not answered.
+func (m *Member) newAsk(now time.Duration, shard int, send func(Message)) {
 	h := m.holders[shard]
+	if h.shares.Unanswered(now) > 0 && h.owner != m.cfg.Node && m.routes[h.owner] == h.via {
+		m.routes[h.owner] = m.other(h.owner, h.via)
+	}
 	order, items := h.shares.Ask(now)
-	h.asked = h.owner
-	return Message{From: m.cfg.Node, To: h.owner, Shard: shard, Ask: &Ask{Order: order, Known: m.keeper.Mark(shard),
+	h.asked, h.via = h.owner, m.routes[h.owner]
+	msg := Message{From: m.cfg.Node, To: h.owner, Shard: shard, Ask: &Ask{Order: order, Known: m.keeper.Mark(shard),
 		Shares: items}}
+	if send(msg); h.via != 0 {
+		msg.Via = h.via
+		send(msg)
+	}
+}
+
+// other is a member, by chance, to ask a node through: not the last one if there are more; 0: none.
+func (m *Member) other(node, last uint16) uint16 {
+	all := slices.DeleteFunc(slices.Clone(m.members), func(n uint16) bool { return n == node || n == m.cfg.Node })
+	if len(all) > 1 {
+		all = slices.DeleteFunc(all, func(n uint16) bool { return n == last })
+	}
+	if len(all) == 0 {
+		return 0
+	}
+	return all[m.cfg.Rand.IntN(len(all))]
 }
 
 // Leave gives up all that this node has: asks report it to the owners, and the next call hands its shards over, with
@@ -268,7 +292,7 @@ func (m *Member) Leave(now time.Duration, send func(Message)) {
 	m.reserve(now)
 	for s, h := range m.holders {
 		if h.shares.Leave() && h.owner != 0 {
-			send(m.newAsk(now, s))
+			m.newAsk(now, s, send)
 		}
 	}
 }
@@ -286,13 +310,20 @@ func (m *Member) Receive(now time.Duration, msg Message) {
 	case msg.Ask != nil:
 		m.ask(now, msg)
 	case msg.Answer != nil:
-		if msg.From != h.asked && h.shares.Awaits(msg.Answer.Order) { // its mark could have this node halt
+		awaited := h.shares.Awaits(msg.Answer.Order)
+		if msg.From != h.asked && awaited { // its mark could have this node halt
 			m.fault(fmt.Errorf("node %d answers for shard %d, which node %d was asked for", msg.From, msg.Shard,
 				h.asked))
 			return
 		}
+		if msg.Via != 0 && msg.Via != h.via && awaited {
+			m.fault(fmt.Errorf("node %d passes on an answer for shard %d, and was not asked to", msg.Via, msg.Shard))
+			return
+		}
 		if a := msg.Answer; h.shares.Answer(now, a.Order, a.Shares) {
-			m.keeper.Granted(msg.Shard, a.Mark)
+			if m.keeper.Granted(msg.Shard, a.Mark); msg.Via == 0 {
+				delete(m.routes, msg.From)
+			}
 		}
 	}
 }
@@ -314,7 +345,9 @@ func (m *Member) ask(now time.Duration, msg Message) {
 	o.asks = slices.DeleteFunc(o.asks, func(a Message) bool {
 		return a.From == msg.From && msg.Ask.Order.After(a.Ask.Order)
 	})
-	if !slices.ContainsFunc(o.asks, func(a Message) bool { return a.From == msg.From }) {
+	if !slices.ContainsFunc(o.asks, func(a Message) bool { // each way of an ask has its own answer
+		return a.From == msg.From && (a.Via == 0) == (msg.Via == 0)
+	}) {
 		o.asks = append(o.asks, msg)
 	}
 }

@@ -3,6 +3,7 @@ package member
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -168,6 +169,73 @@ func TestAnAnswerOfAnotherNodeIsRefused(t *testing.T) {
 	}
 	if want := fmt.Sprintf("node 2 answers for shard %d, which node 1 was asked for", shard); refused != want {
 		t.Errorf("refused: %q, want %q", refused, want)
+	}
+}
+
+// An owner that is not reached is asked through another member, one after the other until one brings an answer, and
+// directly as well: when it answers so, nobody else is asked.
+func TestAnOwnerThatIsNotReached(t *testing.T) {
+	e, refused := &engine{}, ""
+	first, second := start(t, 1, 1), start(t, 2, 1)
+	second.fault = func(err error) { refused = err.Error() }
+	now := owning(t, first, e)
+	second.Members([]uint16{1, 2, 3, 4})
+	c, _ := second.Call(now)
+	second.Result(now, e.do(c), func(Message) {})
+	want := int64(0)
+	// ask has the second node want one more, lets those of its asks pass that go through a node, and returns the others.
+	ask := func(through uint16) (tried []uint16) {
+		want++
+		now += 2 * time.Second
+		second.Shares(shard).Want(ten, want, begin)
+		second.Asks(now, func(msg Message) {
+			if msg.Shard == shard {
+				tried = append(tried, msg.Via)
+			}
+			if msg.Via == through {
+				first.Receive(now, msg)
+			}
+		})
+		c, _ := first.Call(now)
+		first.Result(now, e.do(c), func(msg Message) {
+			if msg.Via != through {
+				t.Errorf("the answer goes through node %d", msg.Via)
+			}
+			if forged := msg; through > 0 && msg.Shard == shard {
+				forged.Via = 7 - through
+				second.Receive(now, forged)
+				if got := second.Shares(shard).Allowed(now, "ten"); got == want {
+					t.Errorf("%d connections by an answer through node %d", got, forged.Via)
+				}
+			}
+			second.Receive(now, msg)
+		})
+		return tried
+	}
+	if tried := ask(9); !slices.Equal(tried, []uint16{0}) {
+		t.Fatalf("asked through %v at first", tried)
+	}
+	now += 2 * time.Second
+	tried := ask(9)
+	if len(tried) != 2 || tried[0] != 0 || tried[1] != 3 && tried[1] != 4 {
+		t.Fatalf("asked through %v without an answer", tried)
+	}
+	now += 2 * time.Second
+	works := 7 - tried[1]
+	for range 3 { // from now on without a pause
+		if tried := ask(works); !slices.Equal(tried, []uint16{0, works}) {
+			t.Errorf("asked through %v, want directly and through %d", tried, works)
+		}
+		if got := second.Shares(shard).Allowed(now, "ten"); got != want {
+			t.Errorf("%d connections, want %d", got, want)
+		}
+	}
+	if want := fmt.Sprintf("node %d passes on an answer for shard %d, and was not asked to", 7-works, shard); refused != want {
+		t.Errorf("refused: %q, want %q", refused, want)
+	}
+	ask(0)
+	if tried := ask(0); !slices.Equal(tried, []uint16{0}) || second.Shares(shard).Allowed(now, "ten") != want {
+		t.Errorf("asked through %v after an answer", tried)
 	}
 }
 

@@ -471,6 +471,21 @@ func TestALimitIsHeldByThreeNodes(t *testing.T) {
 	})
 }
 
+// breaks is a connection over which nothing more goes when it is cut.
+type breaks struct {
+	net.Conn
+	cut func() bool
+}
+
+func (b breaks) Write(p []byte) (int, error) {
+	if b.cut() {
+		b.Close()
+		return 0, errGone
+	}
+	return b.Conn.Write(p)
+}
+
+// Two of them, one of which decides about a limit, no longer reach each other after a while.
 func TestNodesThatAreLinked(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		s, dir, ports := prepare(t), filepath.Join(t.TempDir(), "ca"), make(map[string]*sink.PipeListener)
@@ -484,6 +499,7 @@ func TestNodesThatAreLinked(t *testing.T) {
 		var all sync.WaitGroup
 		defer all.Wait()
 		defer cancel()
+		var cut atomic.Pointer[string]
 		for n, m := range s.nodes {
 			p, err := ca.Issue(dir, n, ca.NodeHolds, time.Now())
 			if err != nil {
@@ -495,7 +511,15 @@ func TestNodesThatAreLinked(t *testing.T) {
 				Authorities: func() (*x509.CertPool, error) { return store.Authorities(filepath.Join(dir, ca.Certificate)) },
 				Address:     func(to uint16) (string, bool) { return fmt.Sprint(to), ports[fmt.Sprint(to)] != nil },
 				Dial: func(ctx context.Context, address string) (net.Conn, error) {
-					return ports[address].Dial(ctx)
+					is := func() bool {
+						joins := fmt.Sprint(n) + address
+						return cut.Load() != nil && strings.Contains(*cut.Load(), joins)
+					}
+					if is() {
+						return nil, errGone
+					}
+					conn, err := ports[address].Dial(ctx)
+					return breaks{conn, is}, err
 				}})
 			all.Go(func() { l.Run(ctx, ports[fmt.Sprint(n)]) })
 			m.send = l.Send
@@ -507,6 +531,14 @@ func TestNodesThatAreLinked(t *testing.T) {
 		s.uses("over links", 20*time.Second, 97, 100)
 		if text := s.logged(); text != "" {
 			t.Error(text)
+		}
+		one := s.engine.owner(hundred.Name)
+		both := fmt.Sprintf("%d%d %[2]d%[1]d", one, one%3+1)
+		cut.Store(&both)
+		time.Sleep(terms.Length)
+		s.uses("without one of the links", 20*time.Second, 97, 100)
+		if _, part := s.nodes[one%3+1].now.Left(hundred.Name); part < .2 {
+			t.Errorf("the node that does not reach the owner has %.2f of a limit", part)
 		}
 	})
 }

@@ -36,6 +36,7 @@ type Config struct {
 // Faults says how often what fails: means of the time between two, 0 for never, and probabilities.
 type Faults struct {
 	Crash, Leave, Pause, Island, Failover, Lag time.Duration
+	Cut                                        time.Duration // nodes from others, both ways or one way
 	Reload                                     time.Duration // that changes half of the limits
 	EngineAway                                 time.Duration // once, in the middle
 	Lost, Late, Twice, Unknown                 float64
@@ -52,6 +53,9 @@ type run struct {
 	limits []share.Limit // as they were made
 	shard  []int
 	nodes  []*node
+	cuts   map[[2]uint16]int // from one node to another
+
+	members []uint16
 
 	calls, messages, crashes, leaves int
 	atLoss, inLoss                   [2]use
@@ -86,7 +90,7 @@ func (r Report) String() string {
 
 // Run runs a cluster.
 func Run(cfg Config) Report {
-	r := &run{cfg: cfg, w: newWorld(cfg.Seed)}
+	r := &run{cfg: cfg, w: newWorld(cfg.Seed), cuts: make(map[[2]uint16]int)}
 	r.engine = newEngine(r.w)
 	if cfg.Faults.Unsafe {
 		r.engine.keep = 5 * time.Second
@@ -105,7 +109,7 @@ func Run(cfg Config) Report {
 			queued: make([]float64, len(r.limits)), limits: slices.Clone(r.limits), open: make([]int64, len(r.limits)),
 			want: make([]int64, len(r.limits)), timer: make([]bool, len(r.limits)), gone: make([]bool, len(r.limits)),
 			turned: make([]time.Duration, len(r.limits)), part: i < cfg.Reserves}
-		r.nodes = append(r.nodes, n)
+		r.nodes, r.members = append(r.nodes, n), append(r.members, n.id)
 	}
 	for _, n := range r.nodes {
 		for l := range r.limits {
@@ -194,7 +198,7 @@ func (r *run) watch() {
 
 // pass carries a message between nodes.
 func (r *run) pass(from, to *node, f func()) {
-	if from.island != to.island && from != to {
+	if from.island != to.island && from != to || r.cuts[[2]uint16{from.id, to.id}] > 0 {
 		return
 	}
 	r.carry(r.cfg.Faults.Lost, f)
@@ -257,6 +261,7 @@ func (r *run) breakThings() {
 			}
 		})
 	})
+	r.often(f.Cut, r.cut)
 	r.often(f.Reload, func() { r.reload(false) })
 	middle := r.cfg.Length / 2
 	if f.EngineAway > 0 {
@@ -269,9 +274,30 @@ func (r *run) breakThings() {
 	}
 }
 
+// cut has some nodes not reach some others for a while, and half of the time not be reached by them. All reach the
+// engine.
+func (r *run) cut() {
+	order, most := r.w.rand.Perm(len(r.nodes)), max(1, len(r.nodes)/3)
+	some, others := 1+r.w.rand.IntN(most), 1+r.w.rand.IntN(most)
+	both := r.w.chance(.5)
+	turn := func(by int) {
+		for _, a := range order[:some] {
+			for _, b := range order[some : some+others] {
+				r.cuts[[2]uint16{r.nodes[a].id, r.nodes[b].id}] += by
+				if both {
+					r.cuts[[2]uint16{r.nodes[b].id, r.nodes[a].id}] += by
+				}
+			}
+		}
+	}
+	turn(1)
+	r.w.after(r.w.between(time.Second, 8*time.Minute), func() { turn(-1) })
+}
+
 // mend ends all faults: nodes come back, with the same limits.
 func (r *run) mend() {
 	r.calm, r.cfg.Faults = true, Faults{}
+	clear(r.cuts)
 	for _, n := range r.nodes {
 		n.island = 0
 		if n.up && n.paused {

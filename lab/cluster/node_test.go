@@ -96,6 +96,7 @@ func (n *node) start() {
 		Term: n.cfg.Term, Turn: n.cfg.Turn, Rand: rand.New(rand.NewPCG(n.w.rand.Uint64(), 1)), Memory: n.memory,
 		Reserve: n.part}, n.refuses)
 	n.member.Keeper().Knows()
+	n.member.Members(n.members)
 	n.engine.forget(n.id, n.incarnation)
 	n.desk, n.listed, n.asking = once.New(n.id, n.incarnation, n.process), false, make(map[uint64]*attempt)
 	n.stepAt = n.w.now
@@ -242,12 +243,22 @@ func (n *node) tick() {
 	})
 }
 
-// deliver sends a message to another node.
+// deliver sends a message to another node, or to the one that passes it on.
 func (n *node) deliver(m member.Message) {
 	to := n.nodes[m.To-1]
+	passes := m.Via != 0 && m.Via != n.id
+	if passes {
+		to = n.nodes[m.Via-1]
+	}
 	n.messages++
 	n.pass(n, to, func() {
-		n.do2(to, func() { to.member.Receive(to.local(), m) })
+		n.do2(to, func() {
+			if passes {
+				to.deliver(m)
+				return
+			}
+			to.member.Receive(to.local(), m)
+		})
 	})
 }
 

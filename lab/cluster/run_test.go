@@ -14,7 +14,8 @@ import (
 var full = os.Getenv("MTA_CLUSTER") == "full"
 
 // everything is all faults at once, with a crash each minute.
-var everything = Faults{Crash: time.Minute, Leave: 3 * time.Minute, Pause: 4 * time.Minute, Island: 12 * time.Minute, Failover: 12 * time.Minute,
+var everything = Faults{Crash: time.Minute, Leave: 3 * time.Minute, Pause: 4 * time.Minute, Island: 12 * time.Minute,
+	Cut: 6 * time.Minute, Failover: 12 * time.Minute,
 	Lag: 5 * time.Minute, Lost: .02, Late: .01, Twice: .02, Unknown: .02}
 
 // config is that of a run in CI, or of the large form.
@@ -67,6 +68,13 @@ func TestCrashesCostLittle(t *testing.T) {
 		if full {
 			atLeast(t, try(t, config(seed, 100, Faults{Crash: 10 * time.Minute})), 93)
 		}
+	}
+}
+
+// A node that reaches the engine and some of the others asks an owner that it does not reach through one of these.
+func TestNodesCutOffFromEachOther(t *testing.T) {
+	for _, nodes := range []int{3, 10} {
+		atLeast(t, try(t, config(1, nodes, Faults{Cut: 5 * time.Minute})), 97)
 	}
 }
 
