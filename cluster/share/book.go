@@ -420,7 +420,8 @@ func (a *account) expire(b *Book, now time.Duration) bool {
 	return true
 }
 
-// divide sets the target of each holder: max-min by want, or turns where the limit is too small.
+// divide sets the target of each holder: max-min by want, or turns where the limit is too small. While more units of a
+// lasting limit are in use than there are nobody takes any.
 func (a *account) divide(b *Book, now time.Duration) {
 	least, left := a.Least(), a.Limit.rest(b.rest)
 	var sharing []*holder
@@ -437,7 +438,15 @@ func (a *account) divide(b *Book, now time.Duration) {
 		h.target = min(max(h.needs, least), left/int64(len(sharing)-i)/a.step()*a.step())
 		left -= h.target
 	}
+	if a.over(b) {
+		for _, h := range a.holders {
+			h.target = 0
+		}
+	}
 }
+
+// over reports whether nodes have more of a lasting limit in use than there is.
+func (a *account) over(b *Book) bool { return a.Lasting && a.free(b) < 0 }
 
 // prompt is how soon a node must ask for what its turn gives it, or the turn goes on to the next.
 const prompt = 5 * time.Second
@@ -477,10 +486,11 @@ func btoi(b bool) int {
 	return 0
 }
 
-// Nudges are the nodes that should ask now: others wait for what they have, or there is something for them.
+// Nudges are the nodes that should ask now: others wait for what they have, there is something for them, or nobody may
+// take any.
 func (b *Book) Nudges(now time.Duration) (nodes []uint16) {
 	for _, a := range b.limits {
-		free, lacking := a.free(b), false
+		free, lacking := a.free(b), a.over(b)
 		for _, h := range a.holders {
 			lacking = lacking || h.target > h.counted
 		}

@@ -17,7 +17,8 @@
 //     uses it, or its own if that is smaller. A unit of a rate is the same part of it whatever its definition, so that
 //     holders of different ones never have more than the largest.
 //   - Units whose use outlives grants, such as queued messages, are reported as used, granted or not, and count. A book
-//     that has just begun grants no more of them until all nodes have reported, or have had time to.
+//     that has just begun grants no more of them until all nodes have reported, or have had time to. While more are in
+//     use than there are, nobody takes any.
 //   - A book gives no more than the rest of each limit that others' reserves leave. What it may give again, since a
 //     reserve is used no more, begins with an empty bucket, as does a holder that begins to use its reserve.
 //   - A holder uses its reserve of a limit only while it has no grant of it, and does not report it as held.

@@ -672,6 +672,27 @@ func TestACensusEnds(t *testing.T) {
 	}
 }
 
+// A queue that did not count is back: all that have a part stop to take until so much has left.
+func TestNobodyTakesWhileTooManyAreInUse(t *testing.T) {
+	b, now := book(), time.Duration(census)
+	if got := b.ask(t, now, 1, map[uint16]Item{1: want(lasting, 0, 5)}); got[1] != 5 {
+		t.Fatalf("%d units are given, want 5", got[1])
+	}
+	for seq, x := range []struct{ used, units int64 }{{8, 0}, {6, 0}, {4, 6}} {
+		now += prompt + 1
+		if err := b.Hear(now, 2, order(uint64(seq)+2), []Item{{lasting, 0, 0, 0, x.used}}); err != nil {
+			t.Fatal(err)
+		}
+		b.Round(now)
+		if got := b.Nudges(now); x.units == 0 && !slices.Contains(got, 1) {
+			t.Errorf("node 1 is not asked for what it has beside %d, but %v", x.used, got)
+		}
+		if got := b.ask(t, now, uint64(seq)+2, map[uint16]Item{1: want(lasting, 5, 10)}); got[1] != x.units {
+			t.Errorf("node 1 may have %d units beside %d, want %d", got[1], x.used, x.units)
+		}
+	}
+}
+
 func name(i int) string { return fmt.Sprintf("limit %05d", i) }
 
 // A node that asks for other names all the time takes the memory of one ask.
