@@ -86,7 +86,7 @@ func (u *Uses) Run(ctx context.Context, count func()) {
 			return
 		case <-t.C:
 			count()
-			u.tick()
+			u.Tick()
 		}
 	}
 }
@@ -115,8 +115,8 @@ func (u *Uses) Redefined() {
 	}
 }
 
-// tick wants what each use has come to.
-func (u *Uses) tick() {
+// Tick has the node know what each use has come to within a second.
+func (u *Uses) Tick() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	n := u.node()

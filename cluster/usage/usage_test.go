@@ -94,7 +94,7 @@ func (w *world) step() {
 			continue
 		}
 		if round {
-			r.uses.tick()
+			r.uses.Tick()
 		}
 		if r.holder.Due(w.now) {
 			if o, items := r.holder.Ask(w.now); w.book != nil && w.rand.IntN(20) > 0 {
@@ -294,7 +294,7 @@ func TestWhoTriesAgainWantsAllYet(t *testing.T) {
 	w := newWorld(t, 1)
 	a := w.nodes[0]
 	a.uses.Occupy(units, 1, false)
-	a.uses.tick()
+	a.uses.Tick()
 	a.uses.Occupy(units, 1, false)
 	if _, items := a.holder.Ask(w.now); len(items) != 1 || items[0].Want != units.Connections {
 		t.Errorf("%+v is asked for", items)

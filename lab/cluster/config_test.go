@@ -19,6 +19,7 @@ type Config struct {
 	Seed   uint64
 	Nodes  int
 	Limits int
+	Quotas int           // of queued messages
 	Keys   int           // requests with an Idempotency-Key
 	Warm   time.Duration // before it is judged what is used
 	Length time.Duration
@@ -66,6 +67,8 @@ type Report struct {
 	Faults              []string // what the judge saw
 	Events, Connections float64  // used, in percent of what was wanted
 	Mean, Least         float64  // the same of rates: the mean of all, each counting the same, and the least
+	Quotas              float64  // the same
+	Taken               int      // messages
 	Calls               float64  // a second and node
 	Messages            float64  // a second and node
 	Crashes, Leaves     int
@@ -82,10 +85,10 @@ type Report struct {
 func (r Report) String() string {
 	return fmt.Sprintf("events %.1f %% (mean %.1f %%, least %.1f %%) connections %.1f %%, %.2f calls and "+
 		"%.1f messages a second and node, %d crashes, %d shutdowns, %d stuck, %d claims, %d halted, "+
-		"%d faults, settled %.1f %%, away %.1f %% and %.1f %%",
+		"%d faults, settled %.1f %%, away %.1f %% and %.1f %%, quotas %.1f %% (%d messages)",
 		r.Events, r.Mean, r.Least, r.Connections, r.Calls, r.Messages, r.Crashes,
 		r.Leaves, r.Stuck, r.Claimed, r.Halted, len(r.Faults), r.Firm,
-		r.AwayEvents, r.AwayConnections)
+		r.AwayEvents, r.AwayConnections, r.Quotas, r.Taken)
 }
 
 // Run runs a cluster.
@@ -97,9 +100,15 @@ func Run(cfg Config) Report {
 	}
 	r.makeLimits()
 	r.judge = &judge{w: r.w, lag: cmp.Or(cfg.Settle, cfg.Term.Waits()), settle: cfg.Settle, wants: r.wants,
-		mails: make(map[string]uint16), accepted: make(map[string]bool)}
+		mails: make(map[string]uint16), accepted: make(map[string]bool), quotas: make(map[int]*quota),
+		kept: func(l, node int) int64 { return r.nodes[node].kept[l] }}
 	for _, l := range r.limits {
 		r.judge.limits = append(r.judge.limits, &observed{Limit: share.Limit{Name: l.Name, Connections: l.Connections}})
+	}
+	for l := range r.limits {
+		if r.limits[l].Lasting {
+			r.judge.quotas[l] = &quota{Limit: r.limits[l], nodes: make([]touch, cfg.Nodes)}
+		}
 	}
 	for i := range cfg.Nodes {
 		n := &node{run: r, id: uint16(i + 1), boot: 1, incarnation: 1, mails: make(map[string]once.Request),
@@ -107,6 +116,7 @@ func Run(cfg Config) Report {
 			drift:  (2*r.w.rand.Float64() - 1) * cfg.Term.Drift, base: r.w.between(0, 1000*time.Hour),
 			demand: make([]float64, len(r.limits)),
 			queued: make([]float64, len(r.limits)), limits: slices.Clone(r.limits), open: make([]int64, len(r.limits)),
+			kept: make([]int64, len(r.limits)), ripe: make([]float64, len(r.limits)),
 			want: make([]int64, len(r.limits)), timer: make([]bool, len(r.limits)), gone: make([]bool, len(r.limits)),
 			turned: make([]time.Duration, len(r.limits)), part: i < cfg.Reserves}
 		r.nodes, r.members = append(r.nodes, n), append(r.members, n.id)
@@ -128,6 +138,9 @@ func Run(cfg Config) Report {
 		}
 		o.use, o.counted, o.firm = use{}, 0, use{}
 	}
+	for _, q := range r.judge.quotas {
+		q.use = use{}
+	}
 	r.breakThings()
 	r.keyed()
 	r.w.run(cfg.Warm + cfg.Length)
@@ -138,7 +151,7 @@ func Run(cfg Config) Report {
 	return r.report()
 }
 
-// makeLimits makes rates from 1/6 to 2,000 a second, and from 1 to 1,000 connections.
+// makeLimits makes rates from 1/6 to 2,000 a second, from 1 to 1,000 connections, and quotas of 10 to 3,000 messages.
 func (r *run) makeLimits() {
 	for i := range r.cfg.Limits {
 		part := float64(i/2) / float64(max(1, (r.cfg.Limits-1)/2))
@@ -147,6 +160,11 @@ func (r *run) makeLimits() {
 			rate = math.Pow(12000, part) / 6
 		}
 		l := sized(fmt.Sprintf("limit-%d", i), rate, math.Pow(1000, part))
+		r.limits, r.shard = append(r.limits, l), append(r.shard, member.Shard(l.Name))
+	}
+	for i := range r.cfg.Quotas {
+		l := sized(fmt.Sprintf("quota-%d", i), 0, 10*math.Pow(300, float64(i)/float64(max(1, r.cfg.Quotas-1))))
+		l.Lasting = true
 		r.limits, r.shard = append(r.limits, l), append(r.shard, member.Shard(l.Name))
 	}
 }
@@ -184,6 +202,9 @@ func (r *run) watch() {
 	const every = time.Second
 	r.w.after(every, func() {
 		for l := range r.limits {
+			if r.limits[l].Lasting {
+				continue
+			}
 			var demand float64
 			for _, n := range r.nodes {
 				if n.up && !n.paused && !n.gone[l] {
@@ -192,6 +213,7 @@ func (r *run) watch() {
 			}
 			r.judge.wanted(l, demand, every)
 		}
+		r.look()
 		r.watch()
 	})
 }
@@ -317,7 +339,7 @@ func (r *run) mend() {
 func (r *run) reload(all bool) {
 	changed := make(map[int]share.Limit)
 	for l := range r.limits {
-		if all || r.w.chance(.5) {
+		if !r.limits[l].Lasting && (all || r.w.chance(.5)) {
 			changed[l] = r.another(l, all)
 		}
 	}
@@ -389,6 +411,7 @@ func (n *node) crash() {
 	n.stop(kind < 2)
 	if kind == 0 {
 		n.incarnation++
+		clear(n.kept)
 		n.process, n.memory, n.mails = 0, owner.Memory{}, make(map[string]once.Request)
 		clear(n.halves)
 		n.judge.lose(n.id)
@@ -413,7 +436,13 @@ func (r *run) report() Report {
 	rep := Report{Claimed: len(r.judge.accepted), Faults: r.judge.faults, Crashes: r.crashes, Leaves: r.leaves,
 		Least: 100, Firm: 100}
 	var events, connections, rates use
+	var quotas use
 	for l, o := range r.judge.limits {
+		if q := r.judge.quotas[l]; q != nil {
+			rep.Taken += q.taken
+			quotas.add(q.use)
+			continue
+		}
 		least := 50.
 		if o.least.Burst == 1 { // it goes by turns
 			least = 25
@@ -439,7 +468,7 @@ func (r *run) report() Report {
 		return u.percent()
 	}
 	rep.AwayEvents, rep.AwayConnections = away(0), away(1)
-	rep.Mean = rates.percent()
+	rep.Mean, rep.Quotas = rates.percent(), quotas.percent()
 	rep.Events, rep.Connections = events.percent(), connections.percent()
 	seconds := (r.cfg.Warm + r.cfg.Length).Seconds() * float64(len(r.nodes))
 	rep.Calls, rep.Messages = float64(r.calls)/seconds, float64(r.messages)/seconds

@@ -18,6 +18,8 @@ type judge struct {
 	wants  func(limit int, node uint16) (always, ever bool) // in that time
 	limits []*observed
 	faults []string
+	quotas map[int]*quota                  // by limit
+	kept   func(limit int, node int) int64 // messages in a queue
 
 	mails    map[string]uint16 // keys of mail that exists, with its node
 	accepted map[string]bool

@@ -11,6 +11,7 @@ import (
 	"example.org/mta/cluster/once"
 	"example.org/mta/cluster/owner"
 	"example.org/mta/cluster/share"
+	"example.org/mta/cluster/usage"
 )
 
 // Intervals of a node.
@@ -42,6 +43,7 @@ type node struct {
 	desk   *once.Desk
 	listed bool
 	asking map[uint64]*attempt
+	uses   *usage.Uses
 	ending bool // it hands over what it has
 	stepAt time.Duration
 	demand []float64     // of each limit, a second, or connections
@@ -50,6 +52,8 @@ type node struct {
 	gone   []bool        // it has them no more
 	part   bool          // it goes on by a part of each limit after a loss of the engine
 	open   []int64
+	kept   []int64         // messages in the queue, of a quota; on the disk
+	ripe   []float64       // a message more that leaves
 	want   []int64         // units, as was last told
 	turned []time.Duration // when it was last told of the first unit, or that there is none
 	timer  []bool          // whether an event of a slow limit has been set up
@@ -101,6 +105,7 @@ func (n *node) start() {
 	n.desk, n.listed, n.asking = once.New(n.id, n.incarnation, n.process), false, make(map[uint64]*attempt)
 	n.stepAt = n.w.now
 	clear(n.want)
+	n.use()
 	n.every(tick, n.tick)
 	n.every(step, n.step)
 	n.every(tick, n.list)
@@ -275,6 +280,8 @@ func (n *node) step() {
 			break
 		}
 		switch {
+		case n.limits[l].Lasting:
+			n.keep(l, dt)
 		case n.limits[l].Connections > 0:
 			n.connect(l, now)
 		case n.gone[l]:
