@@ -312,6 +312,98 @@ func TestPostgresReserves(t *testing.T) {
 	}
 }
 
+// TestPostgresForgetsTheDead: what a machine had that is off has no owner any more, also if the node was forgotten before
+// that was known. The other nodes' shards stay, and those that wait after a reset.
+func TestPostgresForgetsTheDead(t *testing.T) {
+	parallel(t)
+	primary, _ := newPair(t)
+	primary.schema(t)
+	e := open(t, primary.dsn("mta", "postgres"), false)
+	seq := uint64(0)
+	call := func(parts ...owner.Part) owner.Result {
+		t.Helper()
+		seq++
+		r, err := e.Shards(t.Context(), owner.Call{Number: seq, Parts: parts})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	take := func(shard int, node uint16, incarnation uint64) {
+		t.Helper()
+		was := call().Heads[shard]
+		to := owner.Head{Node: node, Incarnation: incarnation, Boot: 7, Epoch: was.Epoch + 1, Beat: was.Beat + 1}
+		if r := call(owner.Part{Shard: shard, Take: true, Was: was, To: to}); !r.Done[0] {
+			t.Fatalf("shard %d is not taken", shard)
+		}
+	}
+	for node := range uint16(2) {
+		if err := e.Join(t.Context(), postgres.Member{Number: node + 1, Incarnation: 1, Boot: 5, Noted: 1764497430123456}); err != nil {
+			t.Fatal(err)
+		}
+		take(int(node)+1, node+1, 1)
+	}
+	if v, err := e.View(t.Context()); err != nil || v.Members[0].Noted != 1764497430123456 || v.Members[0].Boot != 5 {
+		t.Errorf("the members are %+v, %v", v.Members, err)
+	}
+	forget := func(dead, done bool) {
+		t.Helper()
+		if got, err := e.Forget(t.Context(), 1, dead); err != nil || got != done {
+			t.Errorf("node 1 is forgotten: %v, %v; want %v", got, err, done)
+		}
+	}
+	before := call().Heads
+	primary.ask(t, "UPDATE mta_cluster.members SET seen = now() - interval '1 hour'")
+	forget(false, true)
+	if *call().Heads != *before {
+		t.Error("a node that may be alive has lost its shards")
+	}
+	forget(true, false)
+	after := call().Heads
+	if h := after[1]; h.Node != 0 || h.Incarnation != 0 || h.Epoch != before[1].Epoch || h.Beat != before[1].Beat+1 || after[2] != before[2] {
+		t.Errorf("the rows are %+v and %+v", after[1], after[2])
+	}
+	if v, err := e.View(t.Context()); err != nil || v.Members[0].Dead != 2 || v.Members[1].Dead != 0 {
+		t.Errorf("the members are %+v, %v", v.Members, err)
+	}
+	if err := e.Join(t.Context(), postgres.Member{Number: 1, Incarnation: 2, Process: 1}); err != nil {
+		t.Fatal(err)
+	}
+	take(1, 1, 2)
+	if _, err := e.Reset(t.Context(), 1, 0); err != nil {
+		t.Fatal(err)
+	}
+	before = call().Heads
+	forget(true, true)
+	if v, err := e.View(t.Context()); err != nil || v.Members[0].Dead != 3 || *call().Heads != *before {
+		t.Errorf("after a reset: %+v, %v", v.Members, err)
+	}
+}
+
+// TestPostgresBooksThatSomebodyFilled: a shard with more rows than any node writes is not taken, others are; of a name
+// that is too long only so much comes that its node can refuse it.
+func TestPostgresBooksThatSomebodyFilled(t *testing.T) {
+	parallel(t)
+	primary, _ := newPair(t)
+	primary.schema(t)
+	primary.ask(t, `INSERT INTO mta_cluster.books SELECT 7, decode(md5(n::text), 'hex'), 3, 1, 1, 1, 1
+		FROM generate_series(1, 60000) n`)
+	primary.ask(t, "INSERT INTO mta_cluster.books VALUES (8, decode(repeat('61', 100000), 'hex'), 3, 1, 1, 1, 1)")
+	e := open(t, primary.dsn("mta", "postgres"), false)
+	c := owner.Call{Number: 1}
+	for shard := 7; shard < 10; shard++ {
+		to := owner.Head{Node: 1, Incarnation: 1, Boot: 7, Epoch: 1, Beat: 1}
+		c.Parts = append(c.Parts, owner.Part{Shard: shard, Take: true, To: to})
+	}
+	r, err := e.Shards(t.Context(), c)
+	if err != nil || !slices.Equal(r.Done, []bool{false, true, true}) || r.Books[7] != nil || len(r.Books[8]) != 1 || len(r.Books[8][0].Name) != 257 {
+		t.Errorf("done: %v, %d and %d rows, %v", r.Done, len(r.Books[7]), len(r.Books[8]), err)
+	}
+	if r.Fault == nil || !strings.Contains(r.Fault.Error(), "shard 7 is not taken: mta_cluster.books has more than 50000 rows of it, such as ") {
+		t.Errorf("refused: %v", r.Fault)
+	}
+}
+
 // TestPostgresGivesAKeyToOneNode has nodes claim the same keys at a time, each in its order, and take the same shards.
 func TestPostgresGivesAKeyToOneNode(t *testing.T) {
 	parallel(t)
@@ -432,8 +524,8 @@ func TestPostgresInitAndCheck(t *testing.T) {
 	refused(serve, "permission denied")
 	refused(maker, "pg_monitor")
 	primary.ask(t, "GRANT pg_monitor TO maker")
-	for _, want := range []int{0, 6} {
-		if was, is, err := maker.Init(t.Context()); err != nil || was != want || is != 6 {
+	for _, want := range []int{0, 7} {
+		if was, is, err := maker.Init(t.Context()); err != nil || was != want || is != 7 {
 			t.Fatal(was, is, err)
 		}
 	}
@@ -441,9 +533,9 @@ func TestPostgresInitAndCheck(t *testing.T) {
 		"mta_cluster.warmups_claimed, mta_cluster.warmups_written; ALTER TABLE mta_cluster.members DROP COLUMN name, DROP COLUMN plans; "+
 		"ALTER TABLE mta_cluster.version DROP COLUMN reset; DROP FUNCTION mta_cluster.reset; "+
 		"DROP FUNCTION mta_cluster.wished, mta_cluster.beaten; DROP TABLE mta_cluster.reserves; "+
-		"ALTER TABLE mta_cluster.members DROP COLUMN on_loss; UPDATE mta_cluster.version SET version = 2")
-	found(maker, "schema", false, "version 2; mta cluster init makes it version 6")
-	if was, is, err := maker.Init(t.Context()); err != nil || was != 2 || is != 6 {
+		"ALTER TABLE mta_cluster.members DROP COLUMN on_loss, DROP COLUMN noted, DROP COLUMN boot, DROP COLUMN dead; UPDATE mta_cluster.version SET version = 2")
+	found(maker, "schema", false, "version 2; mta cluster init makes it version 7")
+	if was, is, err := maker.Init(t.Context()); err != nil || was != 2 || is != 7 {
 		t.Fatal(was, is, err)
 	}
 	found(serve, "rights", false, "missing: DELETE on mta_cluster.books, ")
@@ -452,8 +544,11 @@ func TestPostgresInitAndCheck(t *testing.T) {
 	found(serve, "rights", false, "missing: USAGE on schema mta_cluster")
 	primary.ask(t, first)
 	for check, words := range map[string]string{"version": "PostgreSQL ", "clock": "", "encryption": "local",
-		"schema": "version 6", "rights": "", "standby": "standby (sync)", "commit": "with the standby"} {
+		"schema": "version 7", "rights": "", "standby": "standby (sync)", "commit": "with the standby"} {
 		found(serve, check, true, words)
+	}
+	if got := primary.ask(t, "SELECT current_setting('tcp_user_timeout') FROM mta_cluster.durable()"); got != "10000" {
+		t.Errorf("a server waits %s ms for a client that is gone", got)
 	}
 	command := func(args ...string) string { // what an operator sees
 		cmd := exec.Command(binary, append([]string{"cluster"}, args...)...)
@@ -544,8 +639,8 @@ func TestPostgresInitAndCheck(t *testing.T) {
 	if err := service.Join(t.Context(), me); err != nil {
 		t.Errorf("a new one under its number: %v", err)
 	}
-	primary.ask(t, "UPDATE mta_cluster.version SET version = 7")
-	refused(maker, "version 7, and this mta knows 6")
+	primary.ask(t, "UPDATE mta_cluster.version SET version = 8")
+	refused(maker, "version 8, and this mta knows 7")
 	primary.ask(t, "DROP SCHEMA mta_cluster CASCADE")
 	refused(maker, "no synchronous standby")
 	if was, _, err := open(t, primary.dsn("maker", "postgres"), true).Init(t.Context()); err != nil || was != 0 {

@@ -225,8 +225,10 @@ func (m *Member) Reset(number uint64) {
 func (m *Member) take(now time.Duration, t owner.Taken) {
 	o := &owned{shares: share.NewBook(now, m.cfg.Term, m.cfg.Turn)}
 	for _, e := range t.Book {
-		m.complain(o.shares.Load(now, e.Name, e.Node, e.N[0],
-			term.Order{Incarnation: uint64(e.N[1]), Process: uint64(e.N[2]), Seq: uint64(e.N[3])}, t.Silent))
+		if err := o.shares.Load(now, e.Name, e.Node, e.N[0], term.Order{Incarnation: uint64(e.N[1]),
+			Process: uint64(e.N[2]), Seq: uint64(e.N[3])}, t.Silent); err != nil {
+			m.fault(fmt.Errorf("a row of shard %d in mta_cluster.books: %w", t.Shard, err))
+		}
 	}
 	m.owned[t.Shard] = o
 }

@@ -76,7 +76,9 @@ func (d *database) Shards(_ context.Context, c owner.Call) (r owner.Result, err 
 			}
 		}
 		heads := d.heads
-		r.Heads = &heads
+		if r.Heads = &heads; !d.standby {
+			r.Standby = errors.New("none is synchronous and streaming")
+		}
 		if c.Reserves && d.version < postgres.Reserves {
 			panic("a call that the schema does not have")
 		}
@@ -719,9 +721,12 @@ func TestAlarms(t *testing.T) {
 			}
 		}
 		s.pass(10 * time.Second)
+		const little, second = look / 10, 11 * look / 50 // the rows were read a moment ago, and are not within a second
+		s.pass(little)
 		s.db.set(func() { s.db.standby = false })
-		s.pass(look)
+		s.pass(second)
 		_, away, standby, end := m.Trouble()
+		s.pass(look - little - second)
 		expect("standby", standby, "no synchronous standby: none is")
 		expect("database", away, "")
 		expect("certificate", end, "")

@@ -313,7 +313,11 @@ func (m *Membership) Trouble() (part, database, standby, certificate string) {
 	if part+database == "" && n != nil {
 		part = m.noReserve()
 	}
-	if missing := standbys.Missing(); missing != "" && !m.cfg.Database.Replicated && len(s.Members) > 0 {
+	missing := standbys.Missing() // as read each five seconds, also while calls have no result
+	if n != nil && n.Standby() != nil {
+		missing = n.Standby().Error()
+	}
+	if missing != "" && !m.cfg.Database.Replicated && len(s.Members) > 0 {
 		standby = "the cluster's database has no synchronous standby: " + missing
 	}
 	if own, err := m.certificate(); err == nil {

@@ -90,6 +90,7 @@ type Node struct {
 	heard   time.Duration // when the engine's last result came, 0: none has
 	seen    float64       // by func Seen
 	failing bool          // the engine's last call had no result
+	standby error         // as of its newest result
 
 	state state // on the disk; Run's alone
 }
@@ -289,12 +290,15 @@ func (n *Node) beat(ctx context.Context) {
 		return
 	}
 	n.away.Well()
-	n.refused.Well()
+	if r.Fault == nil {
+		n.refused.Well()
+	}
+	n.complain(r.Fault)
 	var out []member.Message
 	var lost error
 	n.complain(n.use(func(m *member.Member, now time.Duration) {
 		m.Result(now, r, func(msg member.Message) { out = append(out, msg) })
-		n.heard, n.failing, lost = now, false, m.Keeper().Lost()
+		n.heard, n.failing, n.standby, lost = now, false, r.Standby, m.Keeper().Lost()
 	}))
 	if !n.save() {
 		return
@@ -412,6 +416,13 @@ func (n *Node) Failing() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.failing
+}
+
+// Standby is why a failover of the engine may lose what it has acknowledged, as of its newest result; nil: it can't.
+func (n *Node) Standby() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.standby
 }
 
 // KnowsReserves notes that the engine's schema has reserves.

@@ -1189,9 +1189,13 @@ func TestWhatANodeRefuses(t *testing.T) {
 			t.Error(err)
 		}
 		for _, bad := range []func(*owner.Result){func(r *owner.Result) { r.Heads = nil },
-			func(r *owner.Result) { r.Done = append(r.Done, true) }} {
+			func(r *owner.Result) { r.Done = append(r.Done, true) },
+			func(r *owner.Result) { r.Fault = errors.New("shard 7 has too much") }} {
 			s.engine.set(func() { s.bad = bad })
 			time.Sleep(10 * time.Second)
+		}
+		if n := strings.Count(s.logged(), "shard 7 has too much"); n != 3 { // once for each node
+			t.Errorf("%d lines about what was refused", n)
 		}
 		s.engine.set(func() { s.bad = nil })
 		time.Sleep(10 * time.Second)

@@ -23,7 +23,7 @@ type Finding struct {
 
 // Limits of a check.
 const (
-	oldest = 140000 // the version of PostgreSQL
+	oldest = 14 // the version of PostgreSQL
 	behind = 10 * time.Second
 	slow   = time.Second
 )
@@ -35,16 +35,15 @@ func (e *Engine) Check(ctx context.Context, now func() time.Time) (found []Findi
 	}
 	var s struct {
 		Version, Names string
-		Number         int
 		Clock          float64
 	}
 	if err := e.call(ctx, &s, `SELECT jsonb_build_object('version', current_setting('server_version'),
-		'number', current_setting('server_version_num')::int, 'names', current_setting('synchronous_standby_names'),
+		'names', current_setting('synchronous_standby_names'),
 		'clock', extract(epoch FROM clock_timestamp()))`); err != nil {
 		return nil, err
 	}
 	off := time.Unix(0, int64(s.Clock*1e9)).Sub(now()).Round(time.Millisecond)
-	add("version", s.Number >= oldest, "PostgreSQL %s (14 or newer is needed)", s.Version)
+	add("version", true, "PostgreSQL %s (14 or newer is needed)", s.Version)
 	add("clock", off.Abs() < behind, "%v from the one here", off)
 	open := e.Unprotected()
 	add("encryption", open == "", "%s", cmp.Or(open, "each connection is local or has sslmode=verify-full"))
@@ -121,4 +120,13 @@ func (e *Engine) Unprotected() string {
 		return ""
 	}
 	return "to " + hosts[at].Host + " without sslmode=verify-full"
+}
+
+// protected is an error unless each connection is local or has sslmode=verify-full.
+func (e *Engine) protected() error {
+	if open := e.Unprotected(); open != "" {
+		return fmt.Errorf("a connection %s: add that, and sslrootcert=FILE if the database has a private authority",
+			open)
+	}
+	return nil
 }

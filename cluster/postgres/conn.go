@@ -29,8 +29,13 @@ func Unknown(err error) bool { return errors.Is(err, errUnknown) }
 // raised is the code of errors that our functions raise: their words are for people.
 const raised = "P0001"
 
-// longest is an answer that no cluster reaches: 64 books of 10,000 entries.
+// longest is an answer that no cluster reaches.
 const longest = 256 << 20
+
+// tooOld is the version of a server that lacks something.
+type tooOld string
+
+func (t tooOld) Error() string { return "PostgreSQL " + string(t) + ": 14 or newer is needed" }
 
 func dial(ctx context.Context, cfg *pgconn.Config) (*conn, error) {
 	c, err := pgconn.ConnectConfig(ctx, cfg)
@@ -40,6 +45,11 @@ func dial(ctx context.Context, cfg *pgconn.Config) (*conn, error) {
 	}
 	if err != nil {
 		return nil, err
+	}
+	number, version := 0, c.ParameterStatus("server_version")
+	if _, err := fmt.Sscan(version, &number); err == nil && number < oldest {
+		c.Conn().Close()
+		return nil, tooOld(version)
 	}
 	if err = c.SyncConn(ctx); err == nil {
 		var h *pgconn.HijackedConn

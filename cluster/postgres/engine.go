@@ -32,6 +32,8 @@ const (
 	most    = 4                // at a time, unless Config has another number
 	connect = 2 * time.Second  // for each host, unless the address says otherwise
 	abandon = 10 * time.Second // a connection without an answer is closed: the host may be gone
+
+	mostEntries = 50_000 // of a book; the statement gives one more
 )
 
 // Config is an engine's.
@@ -242,16 +244,21 @@ func (e *Engine) Shards(ctx context.Context, c owner.Call) (owner.Result, error)
 			entry
 		}
 		Reserves []reserve
+		Standbys Standbys
 	}
-	sql, args := "SELECT mta_cluster.shards($1)", []any{parts}
+	sql, args := "mta_cluster.shards($1)", []any{parts}
 	if c.Reserves {
-		sql, args = "SELECT mta_cluster.beaten($1, $2)", append(args, wish(c.Wish))
+		sql, args = "mta_cluster.beaten($1, $2)", append(args, wish(c.Wish))
 	}
+	sql = "SELECT " + sql + " || jsonb_build_object('standbys', mta_cluster.standbys())"
 	if err := e.call(ctx, &got, sql, args...); err != nil {
 		return owner.Result{}, fmt.Errorf("the shards of the cluster: %w", err)
 	}
 	r := owner.Result{Number: c.Number, Done: got.Done, Heads: new([owner.Shards]owner.Head),
 		Books: make(map[int][]owner.Entry), Origin: owner.Origin{System: got.System, Timeline: got.Timeline}}
+	if missing := got.Standbys.Missing(); missing != "" {
+		r.Standby = errors.New(missing)
+	}
 	if len(got.Done) != len(parts) || len(got.Heads) != owner.Shards {
 		return owner.Result{}, fmt.Errorf("the database has %d shards and answers %d of %d parts; want %d shards",
 			len(got.Heads), len(got.Done), len(parts), owner.Shards)
@@ -261,6 +268,15 @@ func (e *Engine) Shards(ctx context.Context, c owner.Call) (owner.Result, error)
 	}
 	for _, b := range got.Books {
 		r.Books[b.Shard] = append(r.Books[b.Shard], owner.Entry{Name: string(b.Name), Node: b.Node, N: b.N})
+	}
+	for i, p := range parts {
+		if book := r.Books[p.Shard]; len(book) > mostEntries {
+			last := book[mostEntries]
+			r.Done[i], r.Fault = false, fmt.Errorf("shard %d is not taken: mta_cluster.books has more than %d rows "+
+				"of it, such as that of limit %.60q and node %d: when it has had no owner for %v, delete them", p.Shard,
+				mostEntries, last.Name, last.Node, 3*time.Minute)
+			delete(r.Books, p.Shard)
+		}
 	}
 	for _, x := range got.Reserves {
 		r.Reserves = append(r.Reserves, owner.Reserve{Node: x.Node, Divisor: x.Divisor,
@@ -426,6 +442,13 @@ type Member struct {
 	Process     uint64            `json:"process"` // of the incarnation
 	Life        uint64            `json:"life"`    // of that process, by chance
 	Forgotten   bool              `json:"forgotten"`
+	// The boot of its machine, and the database's clock that its data directory has, in microseconds since 1970: a
+	// directory that has less is an older copy. 0: the schema has a version before 7, or a program that knows none has
+	// written the row.
+	Boot  uint64 `json:"boot,omitempty"`
+	Noted uint64 `json:"noted,omitempty"`
+	// What processes of earlier incarnations had has ended: their machine is off. Join leaves it out.
+	Dead uint64 `json:"dead,omitempty"`
 	// What the node does after a loss of the database: "wait" or "part". "": a program that knows no reserves has
 	// written the row, or will with a schema of before version Reserves.
 	OnLoss string `json:"on_loss,omitempty"`
@@ -472,6 +495,9 @@ func (e *Engine) Join(ctx context.Context, m Member) error {
 // Forget raises the incarnation of a node that is gone for good, and reports whether that had to be done. It is refused
 // while the node answers, unless it is known to be dead.
 func (e *Engine) Forget(ctx context.Context, node uint16, dead bool) (done bool, err error) {
+	if err = e.protected(); err != nil {
+		return false, err
+	}
 	err = e.call(ctx, &done, "SELECT mta_cluster.forgotten($1, $2)", node, dead)
 	return done, err
 }
@@ -511,8 +537,9 @@ const view = `SELECT jsonb_build_object('standbys', mta_cluster.standbys(),
 	FROM mta_cluster.members m`
 
 // Unfit reports whether an error is the database's answer that it can't be used as it is: the login, the name, the
-// schema or the rights are wrong.
+// schema, the rights or its version are wrong.
 func Unfit(err error) bool {
 	p := (*pgconn.PgError)(nil)
-	return errors.As(err, &p) && slices.Contains([]string{"28", "3D", "3F", "42"}, p.Code[:min(2, len(p.Code))])
+	return errors.As(err, new(tooOld)) ||
+		errors.As(err, &p) && slices.Contains([]string{"28", "3D", "3F", "42"}, p.Code[:min(2, len(p.Code))])
 }

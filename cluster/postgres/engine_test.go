@@ -19,6 +19,7 @@ import (
 type server struct {
 	*Engine
 	dials, calls atomic.Int32
+	version      atomic.Value // string; none: it reports none
 	answer       atomic.Value // func(*pgproto3.Backend, net.Conn), to a call
 }
 
@@ -49,6 +50,9 @@ func (s *server) serve(c net.Conn) {
 		return
 	}
 	b.Send(&pgproto3.AuthenticationOk{})
+	if v, ok := s.version.Load().(string); ok {
+		b.Send(&pgproto3.ParameterStatus{Name: "server_version", Value: v})
+	}
 	ready(b)
 	for {
 		m, err := b.Receive()
@@ -95,6 +99,33 @@ func notice(severity string) func(*pgproto3.Backend, net.Conn) {
 func (s *server) call(ctx context.Context) error {
 	_, err := s.Unsettled(ctx, 1)
 	return err
+}
+
+func TestAServerThatIsTooOld(t *testing.T) {
+	for version, good := range map[string]bool{"9.6.24": false, "13.22 (Debian 13.22-1)": false, "14.0": true, "18beta1": true} {
+		within(t, func(t *testing.T, s *server) {
+			s.version.Store(version)
+			if err := s.call(t.Context()); (err == nil) != good || err != nil && (!Unfit(err) ||
+				!strings.Contains(err.Error(), "PostgreSQL "+version+": 14 or newer is needed")) {
+				t.Errorf("the error is %v", err)
+			}
+		})
+	}
+}
+
+func TestNothingIsChangedByAnOpenConnection(t *testing.T) {
+	e, err := Open(Config{Database: "host=192.0.2.1 user=mta dbname=mta sslmode=require connect_timeout=1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	_, _, of := e.Init(t.Context())
+	_, to := e.Forget(t.Context(), 1, true)
+	for _, err := range []error{of, to} {
+		if err == nil || !strings.Contains(err.Error(), "to 192.0.2.1 without sslmode=verify-full: add that") {
+			t.Errorf("the error is %v", err)
+		}
+	}
 }
 
 func TestACommitWithAWarningIsUnknown(t *testing.T) {

@@ -28,8 +28,11 @@ var fifth string
 //go:embed reserves.sql
 var sixth string
 
+//go:embed machines.sql
+var seventh string
+
 // scripts make each version from the one before.
-var scripts = []string{first, second, third, fourth, fifth, sixth}
+var scripts = []string{first, second, third, fourth, fifth, sixth, seventh}
 
 var version = len(scripts)
 
@@ -40,6 +43,9 @@ const Reserves = 6
 // which there is. The role must have the right to create schemas in the database, or own the schema, and, to see
 // standbys, pg_monitor: without a synchronous standby Init creates nothing. It refuses a newer schema, too.
 func (e *Engine) Init(ctx context.Context) (was, is int, err error) {
+	if err = e.protected(); err != nil {
+		return 0, 0, err
+	}
 	if was, err = e.version(ctx); err != nil || was == version {
 		return was, was, err
 	}

@@ -166,8 +166,8 @@ func (a *account) define() {
 // it reports with a newer one or a term has passed. ended: the term has passed.
 func (b *Book) Load(now time.Duration, limit string, node uint16, units int64, o term.Order, ended bool) error {
 	if limit == "" || len(limit) > mostName || units < 0 || units > whole {
-		return fmt.Errorf("the book of limit %.60q gives node %d %d units (want 0 to %d)", limit, node, units,
-			int64(whole))
+		return fmt.Errorf("node %d has %d units of limit %.60q (want 0 to %d, and a name of 1 to %d octets)", node,
+			units, limit, int64(whole), mostName)
 	}
 	h := b.account(Limit{Name: limit}, 0).holder(node, now)
 	h.written, h.unsure, h.until = units, true, now+b.term.Waits()
