@@ -97,7 +97,7 @@ func (k kept) old(row *postgres.Member, now float64) string {
 	case k.Seen == 0:
 		return "it may be an old copy: a version before this one of mta has used it last, which has not noted when"
 	}
-	if d := time.Duration((now - row.Ago - k.Seen) * float64(time.Second)); d > absent {
+	if d := time.Duration((now - row.Ago - k.Seen) * float64(time.Second)); d > absent || row.Noted > k.noted() {
 		return fmt.Sprintf("it is an old copy, or its disk could not be written: it was written last at %s, and node "+
 			"%d was seen %s later", time.UnixMilli(int64(k.Seen*1000)).UTC().Format(time.DateTime), k.Node,
 			d.Round(time.Second))

@@ -3,8 +3,8 @@
 // the exchange of what all nodes know, and the link to the other nodes.
 //
 // A data directory has the right to a number by the file that package node keeps there. Two things end that right: the
-// row has a later incarnation, since the node was forgotten, or another process has written it, since the directory was
-// copied.
+// row has a later incarnation, since the node was forgotten, or it shows more than the file has, since another process
+// has gone on with another copy of the directory.
 package membership
 
 import (
@@ -120,6 +120,15 @@ type kept struct {
 	Memory               owner.Memory
 }
 
+// noted is Seen as the row of the node has it.
+func (k kept) noted() uint64 { return uint64(k.Seen * 1e6) }
+
+// behind reports whether the row of the same incarnation shows more than the file has. When the node before was
+// forgotten, the row shows what that had.
+func (k kept) behind(row *postgres.Member) bool {
+	return row.Process > k.Process || !row.Forgotten && row.Noted > k.noted()
+}
+
 // Refusal is why a data directory can't take part under its number, with the remedy.
 type Refusal string
 
@@ -130,6 +139,9 @@ type final struct{ Refusal }
 
 func (f final) Unwrap() error        { return f.Refusal }
 func (f final) Is(target error) bool { return target == format.ErrRefused }
+
+// ousted is a final Refusal of a directory whose mail another relay may have.
+type ousted struct{ final }
 
 // lost is a Refusal that ends with a reset of the database.
 type lost struct{ Refusal }
@@ -301,7 +313,7 @@ func (m *Membership) attend() {
 		m.joined, m.since = true, m.cfg.clock()
 	}
 	m.over = m.over || m.joined && ends(err)
-	if row := find(view, m.number); row != nil && m.have.Incarnation != 0 && m.have.Incarnation < row.Incarnation {
+	if errors.As(err, new(ousted)) {
 		m.ousted = err
 	}
 	if m.failed = err; was && m.over {
@@ -343,9 +355,10 @@ func (m *Membership) join(ctx context.Context, view postgres.View) (err error) {
 			return err
 		}
 	}
-	m.node.Seen(view.Now)
+	m.have.Seen = m.node.Seen(view.Now)
 	row = &postgres.Member{Number: m.number, Name: m.cfg.Name, Address: m.cfg.Address, Sums: m.described(),
-		Version: m.cfg.Version, Incarnation: m.have.Incarnation, Process: m.have.Process, Life: m.cfg.life}
+		Version: m.cfg.Version, Incarnation: m.have.Incarnation, Process: m.have.Process, Life: m.cfg.life,
+		Boot: m.cfg.boot, Noted: m.have.noted()}
 	if view.Version >= postgres.Reserves { // who has read this row may rely on that this node heeds reserves
 		m.node.KnowsReserves()
 		row.OnLoss = m.onLoss()
@@ -428,11 +441,8 @@ func read(path string) (k kept, err error) {
 
 // right returns why the data directory can't take part by the row of its node, nil without one.
 func (m *Membership) right(row *postgres.Member, view postgres.View) error {
-	have, process, standbys, followed := m.have, m.have.Process, view.Standbys, m.resets()
+	have, standbys, followed := m.have, view.Standbys, m.resets()
 	begun := have.Memory.Origin.System != 0 || have.Memory.Reset != 0
-	if m.node == nil {
-		process++ // that of the node to be made
-	}
 	refuse := func(format string, args ...any) Refusal {
 		return Refusal(fmt.Sprintf("node %d: %s", m.number, fmt.Sprintf(format, args...)))
 	}
@@ -460,16 +470,20 @@ func (m *Membership) right(row *postgres.Member, view postgres.View) error {
 		return final{refuse("the number belongs to the relay at %s, seen %.0f s ago, and this data directory is not "+
 			"its. Issue a certificate with another number; %s", row.Address, row.Ago, gone)}
 	case have.Incarnation < row.Incarnation:
-		return final{refuse("this node was forgotten, and may have been replaced: it has incarnation %d, and its row "+
-			"%d. If no other relay has the number, %s; else it needs a certificate with another number, too",
-			have.Incarnation, row.Incarnation, anew)}
+		return ousted{final{refuse("this node was forgotten, and may have been replaced: it has incarnation %d, and "+
+			"its row %d. If no other relay has the number, %s; else it needs a certificate with another number, too",
+			have.Incarnation, row.Incarnation, anew)}}
 	case have.Incarnation > row.Incarnation && view.Reset == followed:
 		return lose("it has incarnation %d of this node, which has joined as %d", row.Incarnation, have.Incarnation)
 	case have.Incarnation > row.Incarnation:
 		return nil
-	case row.Process > process || row.Process == process && row.Life != m.cfg.life:
-		return final{refuse("another process has joined at %s, seen %.0f s ago: one of the two data directories is a "+
-			"copy, or was restored from a backup. Stop one; %s, and %s", row.Address, row.Ago, gone, anew)}
+	case have.behind(row), m.node != nil && row.Process == have.Process && row.Life != m.cfg.life:
+		return ousted{final{refuse("another process has joined at %s, seen %.0f s ago: one of the two data "+
+			"directories is a copy, or was restored from a backup or a snapshot, and what has left since would leave "+
+			"twice. Stop one; %s, and %s", row.Address, row.Ago, gone, anew)}}
+	case m.node == nil && row.Boot != 0 && row.Boot != m.cfg.boot && row.Ago < absent.Seconds():
+		return refuse("its relay has run on another machine, or before a restart of this one, and was seen at %s "+
+			"%.0f s ago: this one may start when that was not seen for %.0f s", row.Address, row.Ago, absent.Seconds())
 	}
 	return nil
 }

@@ -198,6 +198,7 @@ type site struct {
 	dir  string
 	old  [4]bool      // by number: the program has an earlier version
 	part bool         // nodes go on by their parts
+	boot uint64       // of all machines
 	late atomic.Int64 // nanoseconds by which their clocks are fast
 }
 
@@ -252,7 +253,7 @@ func (s *site) open(number uint16, dir string, life uint64) (*Membership, error)
 	}
 	return Open(Config{Part: s.part, Name: filepath.Base(dir), Address: fmt.Sprintf("10.0.0.%d:2571", number), Pair: p, CA: filepath.Join(s.dir, "ca", ca.Certificate),
 		Path: filepath.Join(s.dir, dir, "cluster"), Version: version, Now: s.now, Log: slog.New(slog.DiscardHandler),
-		writer: s.db, reader: s.db, boot: uint64(number), life: life, listener: silence{make(chan struct{})},
+		writer: s.db, reader: s.db, boot: s.boot + uint64(number), life: life, listener: silence{make(chan struct{})},
 		clock: func() time.Duration { return time.Hour + time.Since(began) },
 		dial:  func(context.Context, string) (net.Conn, error) { return nil, errAway }})
 }
@@ -413,6 +414,90 @@ func TestWhoMayNotTakePart(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.refusedUntil(1, "unread", 7, "is a directory", true)
+	})
+}
+
+// TestACopyTakesNoPart: a directory that lacks what the newest process of its node has noted is refused, and the relay of
+// one that was copied a moment ago ends the other, whose mail it has. A volume goes on at another machine.
+func TestACopyTakesNoPart(t *testing.T) {
+	within(t, func(s *site) {
+		copied := func(from, to string) {
+			t.Helper()
+			if err := os.MkdirAll(filepath.Join(s.dir, to), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			text, err := os.ReadFile(filepath.Join(s.dir, from, "cluster"))
+			if err == nil {
+				err = os.WriteFile(filepath.Join(s.dir, to, "cluster"), text, 0o600)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		const words = "another process has joined at 10.0.0.1:2571"
+		m := s.starts(1, "a", 1)
+		s.pass(10 * time.Second)
+		copied("a", "running")
+		m.Close()
+		copied("a", "stopped")
+		m = s.starts(1, "a", 2)
+		s.refused(1, "stopped", 3, words)
+		s.pass(10 * time.Second)
+		copied("a", "running")
+		s.pass(2*look + retry)
+		for range 3 {
+			s.refused(1, "running", 4, words)
+		}
+		if m.Node() == nil || m.Ousted() != nil {
+			t.Errorf("the relay that was copied is ousted: %v", m.Ousted())
+		}
+		m.Close()
+		s.pass(72 * time.Hour)
+		s.refused(1, "running", 5, words)
+
+		// A volume that moves to another machine when its relay was seen a moment ago, after that has died.
+		m = s.starts(1, "a", 6)
+		s.pass(10 * time.Second)
+		m.Close()
+		s.boot++
+		s.refusedUntil(1, "a", 7, "may start when that was not seen for 20 s", true)
+		s.pass(absent)
+		m = s.starts(1, "a", 7)
+		s.pass(10 * time.Second)
+
+		// Of a copy and what it was made of a moment ago the one goes on that starts, also without the database.
+		copied("a", "now")
+		copied("a", "later")
+		other := s.starts(1, "now", 8)
+		s.pass(look + retry)
+		if err := m.Ousted(); err == nil || !strings.Contains(err.Error(), words) || other.Ousted() != nil || m.Node() != nil || other.Node() == nil {
+			t.Errorf("of two copies of the moment, the first is ousted: %v, and the second: %v", err, other.Ousted())
+		}
+		m.Close()
+		s.db.set(func() { s.db.away = errAway })
+		m = s.starts(1, "later", 9)
+		defer m.Close()
+		s.pass(look)
+		s.db.set(func() { s.db.away = nil })
+		s.pass(look)
+		if err := m.Ousted(); err == nil || !strings.Contains(err.Error(), words) {
+			t.Errorf("a copy that started without the database is ousted: %v", err)
+		}
+		other.Close()
+
+		// Two machines that go on from one snapshot, memory and all, are one process.
+		m = s.starts(1, "now", 10)
+		defer m.Close()
+		s.pass(look)
+		s.db.set(func() {
+			row := s.db.members[1]
+			row.Noted += 2e6
+			s.db.members[1] = row
+		})
+		s.pass(look)
+		if err := m.Ousted(); err == nil || !strings.Contains(err.Error(), words) {
+			t.Errorf("one of two processes with one memory is ousted: %v", err)
+		}
 	})
 }
 
@@ -937,6 +1022,8 @@ func TestAnOldCopyOfADeadNode(t *testing.T) {
 			}
 		}
 		snapshot()
+		s.pass(2*look + retry)
+		wants(copied, "later. What has left since it was made would leave twice", true)
 		s.pass(2 * time.Hour)
 		dead.Close()
 		s.pass(25 * time.Second)

@@ -92,7 +92,8 @@ type Node struct {
 	failing bool          // the engine's last call had no result
 	standby error         // as of its newest result
 
-	state state // on the disk; Run's alone
+	saving sync.Mutex // held before mu; guards what follows
+	state  state      // on the disk
 }
 
 // New begins a process.
@@ -119,11 +120,16 @@ func New(cfg Config) (*Node, error) {
 	return n, nil
 }
 
-// Seen notes the database's clock at a reading of the members, in seconds since 1970. It is on the disk soon.
-func (n *Node) Seen(at float64) {
+// Seen notes the database's clock at a reading of the members, in seconds since 1970, and returns the newest that is on
+// the disk: this one, unless that can't be written or knows a later one.
+func (n *Node) Seen(at float64) float64 {
 	n.mu.Lock()
-	defer n.mu.Unlock()
 	n.seen = at
+	n.mu.Unlock()
+	n.save()
+	n.saving.Lock()
+	defer n.saving.Unlock()
+	return n.state.Seen
 }
 
 // Run takes part in the cluster until ctx ends, and then hands over what this node has: delivery should have ended.
@@ -322,6 +328,8 @@ func (n *Node) unheard(ctx context.Context, err error) {
 
 // save writes what must be on the disk before a result counts, if that has changed, and reports whether it is there.
 func (n *Node) save() bool {
+	n.saving.Lock()
+	defer n.saving.Unlock()
 	next := n.state
 	n.use(func(m *member.Member, _ time.Duration) {
 		next.Memory, next.Seen = *m.Keeper().Memory(), max(next.Seen, n.seen)

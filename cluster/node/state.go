@@ -17,8 +17,7 @@ type state struct {
 	Incarnation uint64
 	Process     uint64
 	// Seen is the database's clock at this node's newest reading of the members, in seconds since 1970. The row of
-	// the node is written right after that, so that a copy of the file that is older than the row can be told from it.
-	// 0: an earlier program wrote it.
+	// the node gets it when it is here: a file with less is an older copy. 0: an earlier program wrote it.
 	Seen   float64
 	Memory owner.Memory
 }
