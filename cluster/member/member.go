@@ -60,6 +60,7 @@ type Member struct {
 	holders [owner.Shards]*holding
 	routes  map[uint16]uint16 // by owners that do not answer directly: through whom each is asked, too
 	members []uint16
+	off     map[uint16]uint64
 	fault   func(error)
 }
 
@@ -114,8 +115,8 @@ func (m *Member) Moved() (moved bool) {
 	return moved
 }
 
-// Members notes which nodes there are, this one among them; none: that is not known.
-func (m *Member) Members(all []uint16) { m.members = all }
+// Members notes which nodes there are, this one among them; none: that is not known. off is as of share.Book.Census.
+func (m *Member) Members(all []uint16, off map[uint16]uint64) { m.members, m.off = all, off }
 
 // Call closes a round, if no call is on its way: it answers all asks so far and makes the call that carries the
 // answers.
@@ -139,7 +140,8 @@ func (m *Member) close(now time.Duration, shard int) (entries []owner.Entry) {
 	o.round = o.round[:0]
 	if rest, known := m.keeper.Rest(now); known {
 		o.shares.Keep(now, rest)
-		o.decide(now, m.members)
+		o.shares.Census(m.members, m.off)
+		o.decide(now)
 	}
 	o.shares.Changes(func(limit string, node uint16, units int64, o term.Order) {
 		n := [4]int64{units, 0, 0, 0}
@@ -152,8 +154,7 @@ func (m *Member) close(now time.Duration, shard int) (entries []owner.Entry) {
 }
 
 // decide answers asks with the call that is about to be made.
-func (o *owned) decide(now time.Duration, members []uint16) {
-	o.shares.Census(members)
+func (o *owned) decide(now time.Duration) {
 	grants, asks := o.shares.Round(now), o.asks
 	o.asks = o.asks[:0]
 	for _, a := range asks {

@@ -179,7 +179,7 @@ func TestAnOwnerThatIsNotReached(t *testing.T) {
 	first, second := start(t, 1, 1), start(t, 2, 1)
 	second.fault = func(err error) { refused = err.Error() }
 	now := owning(t, first, e)
-	second.Members([]uint16{1, 2, 3, 4})
+	second.Members([]uint16{1, 2, 3, 4}, nil)
 	c, _ := second.Call(now)
 	second.Result(now, e.do(c), func(Message) {})
 	want := int64(0)

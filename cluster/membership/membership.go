@@ -534,16 +534,18 @@ func (m *Membership) address(number uint16) (string, bool) {
 
 func (m *Membership) incarnation(number uint16) uint64 { return m.member(number).Incarnation }
 
-// members are the nodes there are, as far as they were read. This one may have no row yet.
-func (m *Membership) members() (all []uint16) {
+// members are the nodes there are, as far as they were read, and those that are off: see share.Book.Census. This one
+// may have no row yet.
+func (m *Membership) members() (all []uint16, off map[uint16]uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	off = make(map[uint16]uint64)
 	for _, row := range m.view.Members {
-		if !row.Forgotten && row.Number != m.number {
+		if off[row.Number] = row.Dead; !row.Forgotten && row.Number != m.number {
 			all = append(all, row.Number)
 		}
 	}
-	return append(all, m.number)
+	return append(all, m.number), off
 }
 
 func (m *Membership) receive(msg link.Message) error {

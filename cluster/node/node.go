@@ -59,8 +59,9 @@ type Config struct {
 	Rand  *rand.Rand
 	// Incarnation is a member's, as its row was read last; 0: there is no such member.
 	Incarnation func(node uint16) uint64
-	Members     func() []uint16    // as their rows were read last; nil: that is not known
-	Send        func(link.Message) // does not block
+	// Members are as their rows were read last, nil if that is not known, and off as of share.Book.Census.
+	Members func() (all []uint16, off map[uint16]uint64)
+	Send    func(link.Message) // does not block
 	// Changed is called, unless it is nil, after what this node may use of limits has changed: by an answer, or as
 	// grants ended. It does not block.
 	Changed func()
@@ -274,11 +275,12 @@ func (n *Node) beat(ctx context.Context) {
 	var call owner.Call
 	var due bool
 	var all []uint16
+	var off map[uint16]uint64
 	if n.cfg.Members != nil {
-		all = n.cfg.Members()
+		all, off = n.cfg.Members()
 	}
 	n.complain(n.use(func(m *member.Member, now time.Duration) {
-		m.Members(all)
+		m.Members(all, off)
 		call, due = m.Call(now)
 	}))
 	if !due {

@@ -179,11 +179,12 @@ func (s *site) logged() string {
 // machine is a node's, and the process that runs on it.
 type machine struct {
 	*site
-	id      uint16
-	drift   float64
-	mu      sync.Mutex // guards what follows
-	now     *Node
-	gate    chan struct{} // closed: it runs
+	id    uint16
+	drift float64
+	mu    sync.Mutex // guards what follows
+	now   *Node
+	gate  chan struct {
+	} // closed: it runs
 	dead    chan struct{}
 	mail    map[string]once.Request
 	opened  int64
@@ -193,6 +194,7 @@ type machine struct {
 	watch   func(link.Message) // nil: nobody does
 	changed func()
 	rows    map[uint16]uint64 // the incarnations of members; nil: all have 1
+	off     map[uint16]uint64 // as of share.Book.Census
 }
 
 // three begins a cluster of three nodes that want 50 events a second and 3 connections each.
@@ -286,7 +288,11 @@ func (m *machine) config(dead chan struct{}) Config {
 		Path: m.path(), Boot: uint64(m.id), Rand: rand.New(rand.NewPCG(uint64(m.id), 1)), Now: time.Now,
 		Clock:       func() time.Duration { return time.Duration(float64(time.Since(base)) * (1 + m.drift)) },
 		Incarnation: m.incarnation,
-		Members:     func() []uint16 { return []uint16{1, 2, 3} },
+		Members: func() ([]uint16, map[uint16]uint64) {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			return []uint16{1, 2, 3}, m.off
+		},
 		Send: func(msg link.Message) {
 			if m.watch != nil {
 				m.watch(msg)
@@ -558,6 +564,30 @@ func TestAnOwnerIsKilled(t *testing.T) {
 		at.begin()
 		s.settle()
 		s.uses("of three nodes", time.Minute, 97, 100)
+	})
+}
+
+// TestAMachineIsOff: when that is confirmed, others have all that it decided about and all that it was granted.
+func TestAMachineIsOff(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		s := three(t)
+		s.settle()
+		at := s.nodes[s.owner(hundred.Name)]
+		at.kill()
+		s.engine.mu.Lock()
+		for i := range s.heads {
+			if h := &s.heads[i]; h.Node == at.id {
+				*h = owner.Head{Epoch: h.Epoch, Beat: h.Beat + 1, Clock: h.Clock}
+			}
+		}
+		s.engine.mu.Unlock()
+		for _, m := range s.nodes {
+			m.mu.Lock()
+			m.off = map[uint16]uint64{at.id: 2}
+			m.mu.Unlock()
+		}
+		time.Sleep(10 * time.Second)
+		s.uses("of two nodes", time.Minute, 97, 100)
 	})
 }
 

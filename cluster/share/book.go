@@ -21,6 +21,7 @@ type Book struct {
 	limits []*account    // by name
 	askers map[uint16]*asker
 	whole  bool // all nodes have reported what they use, or have had the time to
+	off    map[uint16]uint64
 }
 
 // asker is a node that has asked.
@@ -339,8 +340,10 @@ func (b *Book) Pending(node uint16) bool {
 	return k != nil && k.pending
 }
 
-// Census notes which nodes there are. When all of them have asked, it is known what is in use.
-func (b *Book) Census(nodes []uint16) {
+// Census notes which nodes there are. When all of them have asked, it is known what is in use. off are nodes whose
+// machines are known to be off, with the first incarnation that is not: what earlier ones had is free at once.
+func (b *Book) Census(nodes []uint16, off map[uint16]uint64) {
+	b.off = off
 	b.whole = b.whole || len(nodes) > 0 && !slices.ContainsFunc(nodes, func(n uint16) bool {
 		k := b.askers[n]
 		return k == nil || !k.heard
@@ -396,12 +399,12 @@ func (b *Book) Round(now time.Duration) map[uint16][]Grant {
 	return answers
 }
 
-// expire frees what was granted to nodes that have not been heard of for a term, and reports whether the account can be
-// made anew when somebody asks.
+// expire frees what was granted to nodes that have not been heard of for a term, or are off, and reports whether the
+// account can be made anew when somebody asks.
 func (a *account) expire(b *Book, now time.Duration) bool {
 	a.fill(b, now)
 	for _, h := range a.holders {
-		if now >= h.until {
+		if now >= h.until || b.asker(h.node).newest.Incarnation < b.off[h.node] {
 			h.counted, h.held, h.want, h.on = 0, 0, 0, false
 		}
 	}

@@ -650,18 +650,18 @@ func TestACensusEnds(t *testing.T) {
 		}
 		now := time.Duration(0)
 		for seq := uint64(2); seq < 6; seq++ {
-			b.Census(nodes)
+			b.Census(nodes, nil)
 			if got := b.ask(t, now, seq, map[uint16]Item{1: want(lasting, 0, 10)}); got[1] != 0 {
 				t.Fatalf("%v: %d units are given before node 2 has asked", now, got[1])
 			}
 			now += standing
 		}
-		if b.Census(nil); absent {
+		if b.Census(nil, nil); absent {
 			now = census
 		} else if err := b.Hear(now, 2, order(2), []Item{{lasting, 3, 4, 0, 4}}); err != nil {
 			t.Fatal(err)
 		}
-		b.Census(nodes)
+		b.Census(nodes, nil)
 		want, got := int64(6), b.ask(t, now, 6, map[uint16]Item{1: want(lasting, 0, 10)})
 		if absent {
 			want = 7 // beside three that another book gave
@@ -696,6 +696,42 @@ func TestNobodyTakesWhileTooManyAreInUse(t *testing.T) {
 func name(i int) string { return fmt.Sprintf("limit %05d", i) }
 
 // A node that asks for other names all the time takes the memory of one ask.
+// TestAMachineThatIsOff holds nothing of what its incarnation was granted, also by an owner before. What a later one has
+// been granted counts, and so does all if it is not known that the machine is off.
+func TestAMachineThatIsOff(t *testing.T) {
+	for off, free := range map[uint64]int64{0: 0, 1: 0, 2: 10} {
+		b := book()
+		b.ask(t, 0, 1, map[uint16]Item{1: want(ten, 0, 8), 2: want(ten, 0, 2)})
+		next := book()
+		for _, from := range []*Book{b, next} {
+			if from == b {
+				b.Changes(func(limit string, node uint16, units int64, o term.Order) {
+					if err := next.Load(0, limit, node, units, o, false); err != nil {
+						t.Fatal(err)
+					}
+				})
+			}
+			from.Census(nil, map[uint16]uint64{1: off})
+			if got := from.ask(t, time.Second, 2, map[uint16]Item{2: want(ten, 2, 10)})[2]; got != free {
+				t.Errorf("when incarnations before %d are off, %d of 10 are free, want %d", off, got, free)
+			}
+		}
+		if off < 2 {
+			continue
+		}
+		if err := b.Hear(time.Second, 1, term.Order{Incarnation: 2, Process: 1, Seq: 1}, []Item{want(ten, 0, 8)}); err != nil {
+			t.Fatal(err)
+		}
+		b.ask(t, 2*time.Second, 3, map[uint16]Item{2: want(ten, 5, 10)})
+		b.Census(nil, map[uint16]uint64{1: off})
+		_ = b.Hear(3*time.Second, 1, term.Order{Incarnation: 2, Process: 1, Seq: 2}, []Item{want(ten, 0, 8)})
+		b.Round(3 * time.Second)
+		if got := b.counted(1, "ten"); got != 5 {
+			t.Errorf("the next incarnation has %d, want 5", got)
+		}
+	}
+}
+
 func TestAccountsAreBounded(t *testing.T) {
 	b := book()
 	items := func(from, n int) (items []Item) {

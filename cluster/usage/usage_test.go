@@ -108,7 +108,7 @@ func (w *world) step() {
 	if !round || w.book == nil {
 		return
 	}
-	w.book.Census([]uint16{1, 2, 3})
+	w.book.Census([]uint16{1, 2, 3}, nil)
 	for id, grants := range w.book.Round(w.now) {
 		if r := w.nodes[id-1]; r.up && w.rand.IntN(20) > 0 {
 			r.holder.Answer(w.now, r.asked, grants)

@@ -120,11 +120,11 @@ func newClusterForget(c *cli) *cobra.Command {
 		Long: `Have a node that is gone for good take no part any more, with all that its data directory
 has claimed. Its number is free for a relay with another data directory. A node that has
 answered within 20 s is not forgotten: stop it first. What it was granted of shared limits
-comes back 3 minutes after the grant. A node with on_loss = "part" that did not stop may be
-cut off and send: it is forgotten with --dead only.`,
+comes back 3 minutes after the grant, with --dead within seconds. A node with on_loss = "part"
+that did not stop may be cut off and send: it is forgotten with --dead only.`,
 	}
 	cmd.Args = argCount(1, 1, "want one node, not %d")
-	dead := cmd.Flags().Bool("dead", false, "the machine is off: forget the node although it has just answered")
+	dead := cmd.Flags().Bool("dead", false, "the machine is off: don't wait for the node, nor for what it was granted")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		number, err := nodeNumber(args[0])
 		if err != nil {

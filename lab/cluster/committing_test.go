@@ -24,6 +24,7 @@ type engine struct {
 	epoch   int // of failovers: what was on its way before one is lost
 	claims
 	reserves map[uint16]*owner.Reserve
+	off      map[uint16]uint64 // machines that were confirmed to be off, with the first incarnation that is not
 }
 
 type row struct {
@@ -44,7 +45,7 @@ type commit struct {
 
 func newEngine(w *world) *engine {
 	e := &engine{w: w, origin: owner.Origin{System: 7, Timeline: 1}}
-	e.reserves = make(map[uint16]*owner.Reserve)
+	e.reserves, e.off = make(map[uint16]*owner.Reserve), make(map[uint16]uint64)
 	e.claims = claims{make(map[string]*once.Row), make(map[uint16]uint64)}
 	for s := range e.rows {
 		e.rows[s].book = make(map[entryKey]owner.Entry)
@@ -189,6 +190,26 @@ func (e *engine) forget(node uint16, incarnation uint64) {
 		delete(e.reserves, node)
 	}
 	e.incarnation[node] = incarnation
+}
+
+// dead has an operator confirm that a node's machine is off: what it had before an incarnation is free at once.
+func (e *engine) dead(node uint16, incarnation uint64) {
+	if e.away > 0 {
+		return
+	}
+	e.forget(node, incarnation)
+	e.off[node] = incarnation
+	was := e.rows
+	for s := range e.rows {
+		if h := &e.rows[s].Head; h.Node == node && h.Incarnation < incarnation {
+			h.Node, h.Incarnation, h.Boot, h.Beat = 0, 0, 0, h.Beat+1
+		}
+	}
+	e.commit(func() {
+		for s := range e.rows {
+			e.rows[s].Head = was[s].Head
+		}
+	}, nil)
 }
 
 // write does a part, and returns what undoes it.

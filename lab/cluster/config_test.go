@@ -42,6 +42,8 @@ type Faults struct {
 	EngineAway                                 time.Duration // once, in the middle
 	Lost, Late, Twice, Unknown                 float64
 	Unsafe                                     bool // a failover that loses acknowledged commits, once, in the middle
+	// Wipe: each crash is that of a machine with its disk. Dead: an operator confirms soon that such a machine is off.
+	Wipe, Dead bool
 }
 
 // run is a cluster in its world.
@@ -405,6 +407,9 @@ func (n *node) crash() {
 	}
 	n.crashes++
 	kind, back := n.w.rand.IntN(4), n.w.between(5*time.Second, 30*time.Second)
+	if n.cfg.Faults.Wipe {
+		kind = 0
+	}
 	if kind < 2 {
 		back = n.w.between(time.Minute, 10*time.Minute)
 	}
@@ -415,6 +420,9 @@ func (n *node) crash() {
 		n.process, n.memory, n.mails = 0, owner.Memory{}, make(map[string]once.Request)
 		clear(n.halves)
 		n.judge.lose(n.id)
+		if next := n.incarnation; n.cfg.Faults.Dead {
+			n.w.after(n.w.between(0, 30*time.Second), func() { n.engine.dead(n.id, next) })
+		}
 	}
 	n.w.after(back, n.start)
 }

@@ -32,6 +32,7 @@ type node struct {
 	stall  []func() // what happens while it is paused
 	gen    int      // of the process: what an earlier one has set up is dropped
 	island int      // messages don't cross to another
+	off    map[uint16]uint64
 
 	// On its disk.
 	incarnation, process uint64
@@ -100,7 +101,7 @@ func (n *node) start() {
 		Term: n.cfg.Term, Turn: n.cfg.Turn, Rand: rand.New(rand.NewPCG(n.w.rand.Uint64(), 1)), Memory: n.memory,
 		Reserve: n.part}, n.refuses)
 	n.member.Keeper().Knows()
-	n.member.Members(n.members)
+	n.member.Members(n.members, n.off)
 	n.engine.forget(n.id, n.incarnation)
 	n.desk, n.listed, n.asking = once.New(n.id, n.incarnation, n.process), false, make(map[uint64]*attempt)
 	n.stepAt = n.w.now
@@ -109,6 +110,15 @@ func (n *node) start() {
 	n.every(tick, n.tick)
 	n.every(step, n.step)
 	n.every(tick, n.list)
+	n.every(5*time.Second, n.read)
+}
+
+// read reads the members.
+func (n *node) read() {
+	if n.engine.away == 0 && n.island == 0 {
+		n.off = maps.Clone(n.engine.off)
+		n.member.Members(n.members, n.off)
+	}
 }
 
 // refuses notes what another node sent and this one refuses: nothing, unless one of the two knows of lost writes.
@@ -258,11 +268,12 @@ func (n *node) deliver(m member.Message) {
 	n.messages++
 	n.pass(n, to, func() {
 		n.do2(to, func() {
-			if passes {
+			switch {
+			case passes:
 				to.deliver(m)
-				return
+			case m.Ask == nil || m.Ask.Order.Incarnation >= to.off[m.From]:
+				to.member.Receive(to.local(), m)
 			}
-			to.member.Receive(to.local(), m)
 		})
 	})
 }

@@ -94,6 +94,28 @@ func TestNothingIsOverWhateverFails(t *testing.T) {
 	try(t, config(9, 100, everything))
 }
 
+// What a machine had that is confirmed to be off is used by others, and nothing is over.
+func TestMachinesThatAreOff(t *testing.T) {
+	for seed := range uint64(3) {
+		for _, nodes := range []int{3, 10} {
+			faults := everything
+			faults.Dead = true
+			cfg := config(seed, nodes, faults)
+			if seed == 2 {
+				cfg.Reserves = nodes
+			}
+			try(t, cfg)
+		}
+	}
+	cfg := config(1, 3, Faults{Crash: 5 * time.Minute, Wipe: true})
+	without := try(t, cfg)
+	cfg.Faults.Dead = true
+	if with := try(t, cfg); with.Events < without.Events+1 {
+		t.Errorf("used: %.1f %% of the events with machines known to be off, and %.1f %% without", with.Events,
+			without.Events)
+	}
+}
+
 // Nodes take other limits at other moments. They are never over the largest; settle after the last change exactly the
 // smallest of those that want a limit is used.
 func TestLimitsThatChange(t *testing.T) {
