@@ -142,7 +142,9 @@ func (n *Node) resolve(row once.Row) {
 func (n *Node) verified(all bool) {
 	line := uint64(0)
 	if all {
+		n.saving.Lock() // a reading of the members may write the state
 		line = n.state.Memory.Origin.Timeline
+		n.saving.Unlock()
 	}
 	n.keys.do(func(d *once.Desk) { d.Verified(line) })
 }
