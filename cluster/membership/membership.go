@@ -92,6 +92,7 @@ type Membership struct {
 
 	unknown chan struct{}                                                  // a node is asked for that the rows lack
 	have    kept                                                           // Open's, then run's
+	row     *postgres.Member                                               // likewise: as written last; nil: not yet
 	settled func(note string) (end string, keep time.Duration, taken bool) // set before Start
 
 	mu      sync.Mutex // guards what follows
@@ -265,8 +266,23 @@ func (m *Membership) run() {
 	}
 	leave()
 	nodes.Wait()
+	m.depart()
 	unlink()
 	links.Wait()
+}
+
+// depart has the row show no boot: nothing of this process goes on, so that another machine need not wait.
+func (m *Membership) depart() {
+	m.mu.Lock()
+	stays := m.over || m.failed != nil
+	m.mu.Unlock()
+	if m.row == nil || stays {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(m.ctx), owner.Patience)
+	defer cancel()
+	m.row.Boot = 0
+	_ = m.cfg.writer.Join(ctx, *m.row) // or the other machine waits
 }
 
 // pause waits for d, or for retry if a node is asked for that is not known: it may have joined. It returns false when
@@ -363,7 +379,9 @@ func (m *Membership) join(ctx context.Context, view postgres.View) (err error) {
 		m.node.KnowsReserves()
 		row.OnLoss = m.onLoss()
 	}
-	err = m.cfg.writer.Join(ctx, *row)
+	if err = m.cfg.writer.Join(ctx, *row); err == nil {
+		m.row = row
+	}
 	if err == nil && m.resets() < view.Reset {
 		m.node.Reset(view.Reset)
 	}

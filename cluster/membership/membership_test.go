@@ -455,27 +455,34 @@ func TestACopyTakesNoPart(t *testing.T) {
 		s.pass(72 * time.Hour)
 		s.refused(1, "running", 5, words)
 
-		// A volume that moves to another machine when its relay was seen a moment ago, after that has died.
+		// A volume that moves to another machine when its relay was seen a moment ago: after that has stopped in order, and
+		// after it has died.
 		m = s.starts(1, "a", 6)
 		s.pass(10 * time.Second)
 		m.Close()
 		s.boot++
-		s.refusedUntil(1, "a", 7, "may start when that was not seen for 20 s", true)
-		s.pass(absent)
 		m = s.starts(1, "a", 7)
+		s.pass(10 * time.Second)
+		s.db.set(func() { s.db.away = errAway })
+		m.Close()
+		s.db.set(func() { s.db.away = nil })
+		s.boot++
+		s.refusedUntil(1, "a", 8, "may start when that was not seen for 20 s", true)
+		s.pass(absent)
+		m = s.starts(1, "a", 8)
 		s.pass(10 * time.Second)
 
 		// Of a copy and what it was made of a moment ago the one goes on that starts, also without the database.
 		copied("a", "now")
 		copied("a", "later")
-		other := s.starts(1, "now", 8)
+		other := s.starts(1, "now", 9)
 		s.pass(look + retry)
 		if err := m.Ousted(); err == nil || !strings.Contains(err.Error(), words) || other.Ousted() != nil || m.Node() != nil || other.Node() == nil {
 			t.Errorf("of two copies of the moment, the first is ousted: %v, and the second: %v", err, other.Ousted())
 		}
 		m.Close()
 		s.db.set(func() { s.db.away = errAway })
-		m = s.starts(1, "later", 9)
+		m = s.starts(1, "later", 10)
 		defer m.Close()
 		s.pass(look)
 		s.db.set(func() { s.db.away = nil })
@@ -486,7 +493,7 @@ func TestACopyTakesNoPart(t *testing.T) {
 		other.Close()
 
 		// Two machines that go on from one snapshot, memory and all, are one process.
-		m = s.starts(1, "now", 10)
+		m = s.starts(1, "now", 11)
 		defer m.Close()
 		s.pass(look)
 		s.db.set(func() {
