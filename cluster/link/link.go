@@ -43,6 +43,7 @@ const (
 	leastPause = time.Second      // before a node is dialled again
 	mostPause  = 4 * time.Second
 	mostGuests = 64 // handshakes at a time with those who dial
+	mostOfOne  = 16 // and with one client
 	maxHello   = 4 << 10
 	maxWaiting = 1 << 10 // messages for a node: more than all asks, answers and nudges together
 	maxPassed  = 1 << 7  // messages of a node that wait to be passed on: its asks and answers of all shards to one
@@ -73,11 +74,11 @@ type Link struct {
 	cfg       Config
 	strangers *faultlog.Kind
 	all       sync.WaitGroup
-	guests    chan struct{}
 
-	mu    sync.Mutex // guards what follows
-	ctx   context.Context
-	peers map[uint16]*peer
+	mu     sync.Mutex // guards what follows
+	ctx    context.Context
+	peers  map[uint16]*peer
+	guests []*guest // with whom there is a handshake, the oldest first
 }
 
 // peer is another node.
@@ -105,7 +106,7 @@ type slot struct {
 
 // New makes a link.
 func New(cfg Config) *Link {
-	return &Link{cfg: cfg, peers: make(map[uint16]*peer), guests: make(chan struct{}, mostGuests),
+	return &Link{cfg: cfg, peers: make(map[uint16]*peer),
 		strangers: faultlog.New(cfg.Log, cfg.Now, slog.LevelWarn, "a connection to the cluster's port is refused",
 			"no more connections to the cluster's port are refused")}
 }
@@ -139,12 +140,9 @@ func (l *Link) Run(ctx context.Context, listener net.Listener) error {
 			pause(ctx, leastPause, nil)
 			continue
 		}
-		select {
-		case l.guests <- struct{}{}:
-			l.all.Go(func() { l.guest(ctx, conn) })
-		default:
-			conn.Close()
-		}
+		g := newGuest(ctx, conn)
+		l.enter(g)
+		l.all.Go(func() { l.guest(ctx, conn, g) })
 	}
 }
 
@@ -342,15 +340,16 @@ func (l *Link) pump(ctx context.Context, p *peer, conn *tls.Conn, other met) err
 }
 
 // guest receives what one sends who has dialled.
-func (l *Link) guest(ctx context.Context, raw net.Conn) {
+func (l *Link) guest(ctx context.Context, raw net.Conn, g *guest) {
 	stop := context.AfterFunc(ctx, func() { raw.Close() })
 	defer stop()
 	defer raw.Close()
 	conn := tls.Server(raw, l.settings())
-	greeting, cancel := context.WithTimeout(ctx, patience)
-	other, err := l.greet(greeting, conn, 0, Purpose{})
-	cancel()
-	<-l.guests
+	other, err := l.greet(g.ctx, conn, 0, Purpose{})
+	if l.known(g); !g.stays() {
+		other, err = met{}, context.Cause(g.ctx)
+	}
+	g.leave(nil)
 	if ctx.Err() != nil {
 		return
 	}
