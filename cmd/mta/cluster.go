@@ -77,7 +77,7 @@ func (c *cli) clusterStatus(s api.Cluster) error {
 		}
 	}
 	for _, why := range s.Trouble {
-		f.add("problem", "%s", why)
+		f.add("problem", "%s", oneLine(why))
 	}
 	fmt.Fprintln(c.out)
 	t := draw.New("", ">NODE", "ADDRESS", "VERSION", ">INCARNATION", "SEEN", "SETTINGS")
@@ -86,8 +86,8 @@ func (c *cli) clusterStatus(s api.Cluster) error {
 		if m.Forgotten {
 			seen = "forgotten"
 		}
-		t.Add("", strconv.Itoa(m.Node), m.Address, m.Version, strconv.FormatUint(m.Incarnation, 10), seen,
-			differing(m.Differ))
+		t.Add("", strconv.Itoa(m.Node), oneLine(m.Address), oneLine(m.Version), strconv.FormatUint(m.Incarnation, 10),
+			seen, differing(m.Differ))
 	}
 	err := t.Write(c.out, c.screen)
 	if err == nil && len(s.Trouble) > 0 {

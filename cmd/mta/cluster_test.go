@@ -53,6 +53,17 @@ func TestAnAdoptionFails(t *testing.T) {
 	}
 }
 
+// TestARowOfTheStatus is one line, whatever somebody has written into the database.
+func TestARowOfTheStatus(t *testing.T) {
+	var out bytes.Buffer
+	c := &cli{out: &out, err: &out}
+	_ = c.clusterStatus(api.Cluster{On: true, Trouble: []string{"node 2 at x\nshards 64"},
+		Members: []api.ClusterMember{{Node: 2, Address: "x\n   3  10.0.0.3:2571", Version: "1\n   4  10.0.0.4:2571"}}})
+	if text := out.String(); strings.Contains(text, "\n   3") || strings.Contains(text, "\n   4") || strings.Contains(text, "\nshards") {
+		t.Errorf("the status is\n%s", text)
+	}
+}
+
 // TestAReset is refused while nothing is known to be lost, a node does not answer, or keys are not at all nodes, unless
 // that is accepted. Keys come before the reset, and a dry run changes nothing.
 func TestAReset(t *testing.T) {
