@@ -166,9 +166,13 @@ func (a *account) define() {
 // Load takes in a line of the book as another process left it: a node may hold so many units, given for an ask, until
 // it reports with a newer one or a term has passed. ended: the term has passed.
 func (b *Book) Load(now time.Duration, limit string, node uint16, units int64, o term.Order, ended bool) error {
-	if limit == "" || len(limit) > mostName || units < 0 || units > whole {
-		return fmt.Errorf("node %d has %d units of limit %.60q (want 0 to %d, and a name of 1 to %d octets)", node,
+	var err error
+	if named := limit != "" && len(limit) <= mostName; !named || units < 0 || units > whole {
+		err = fmt.Errorf("node %d has %d units of limit %.60q (want 0 to %d, and a name of 1 to %d octets)", node,
 			units, limit, int64(whole), mostName)
+		if units = whole; !named { // it is not known what the node has
+			return err
+		}
 	}
 	h := b.account(Limit{Name: limit}, 0).holder(node, now)
 	h.written, h.unsure, h.until = units, true, now+b.term.Waits()
@@ -178,19 +182,21 @@ func (b *Book) Load(now time.Duration, limit string, node uint16, units int64, o
 	if k := b.asker(node); o.After(k.newest) {
 		k.newest = o
 	}
-	return nil
+	return err
 }
 
 // Hear takes in an ask, which a round answers. One that is not newer than another of its node is left alone, and so is
-// one from before what it names has ended. After an error that names a single limit the rest of the ask counts.
+// one from before what it names has ended. After an error that names a single limit the rest of the ask counts. What
+// was loaded is no bar when a term has passed: nothing of it counts then, and somebody may have edited it.
 func (b *Book) Hear(now time.Duration, node uint16, o term.Order, items []Item) (err error) {
-	if k := b.askers[node]; k != nil && !o.After(k.newest) || b.ended(node, items) {
+	k := b.askers[node]
+	if k != nil && !o.After(k.newest) && (k.heard || now-b.began < b.term.Waits()) || b.ended(node, items) {
 		return nil
 	}
 	if err := b.check(node, items); err != nil {
 		return err
 	}
-	k := b.asker(node)
+	k = b.asker(node)
 	k.newest, k.heard, k.pending, k.until = o, true, true, now+standing
 	for _, i := range items {
 		if _, ok := b.find(i.Name); ok || i.Want == 0 {

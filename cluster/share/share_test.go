@@ -99,6 +99,23 @@ func TestAnOlderAskChangesNothing(t *testing.T) {
 	}
 }
 
+// What somebody has edited in the book keeps no node away for longer than what it was granted counts.
+func TestALineOfTheBookIsNoBarForGood(t *testing.T) {
+	b := book()
+	if err := b.Load(0, "ten", 1, 4, term.Order{Incarnation: 1, Process: 1 << 62}, false); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.ask(t, terms.Waits()-1, 5, map[uint16]Item{1: want(ten, 4, 10)}); len(got) > 0 {
+		t.Errorf("granted %v for an older ask than the book has", got)
+	}
+	if got := b.ask(t, terms.Waits(), 6, map[uint16]Item{1: want(ten, 0, 10)}); got[1] != 10 {
+		t.Errorf("granted %v after a term", got)
+	}
+	if b.ask(t, terms.Waits(), 5, map[uint16]Item{1: want(ten, 0, 0)}); b.limits[0].free(b) != 0 {
+		t.Error("an older ask than one that was heard counts")
+	}
+}
+
 // saved is what the engine has of a book.
 func saved(b *Book) (lines []func(*Book, bool) error) {
 	b.Changes(func(limit string, node uint16, units int64, o term.Order) {
@@ -238,6 +255,9 @@ func TestBadAsksAreRefused(t *testing.T) {
 	for _, units := range []int64{-1, whole + 1} {
 		if err := b.Load(0, "ten", 3, units, term.Order{}, false); err == nil {
 			t.Errorf("a line of the book with %d units is taken", units)
+		}
+		if n := b.counted(3, "ten"); n != whole {
+			t.Errorf("%d units of such a line count: nobody knows how many node 3 has", n)
 		}
 	}
 	if n := len(b.limits); n != 1 {
