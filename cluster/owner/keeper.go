@@ -42,6 +42,8 @@ type Keeper struct {
 	leaving bool
 	lost    error
 	res     reserves
+	vain    int           // calls that took shards, one after the other, without a result
+	tried   time.Duration // when the last one was sent
 }
 
 // holding is a shard of this node: the beat that was sent last and the last one acknowledged.
@@ -143,7 +145,10 @@ func (k *Keeper) Call(now time.Duration, changes func(shard int) []Entry) (Call,
 		}
 		c.Parts = append(c.Parts, p)
 	}
-	c.Parts = append(c.Parts, k.takes(now)...)
+	if takes := k.takes(now); len(takes) > 0 {
+		c.Parts = append(c.Parts, takes...)
+		k.vain, k.tried = k.vain+1, now
+	}
 	k.open = &opened{c, now, k.memory.Marks}
 	return c, true
 }
@@ -151,9 +156,12 @@ func (k *Keeper) Call(now time.Duration, changes func(shard int) []Entry) (Call,
 // takes are the shards to take over now. So that nodes that start together share, each leaves a shard to the others for
 // longer the more it has, and takes few at once unless it is alone.
 func (k *Keeper) takes(now time.Duration) (parts []Part) {
-	const each, most, few = time.Second / 8, 16, 8
+	const each, most, few, mostVain = time.Second / 8, 16, 8, 5
 	if !k.hasRead || now-k.read > Gap || k.leaving {
 		return nil
+	}
+	if k.vain >= mostVain && now-k.tried < 2*k.cfg.Term.Waits() {
+		return nil // it may own what it can't read: others take that after a term
 	}
 	alone := k.alone()
 	for _, s := range k.cfg.Rand.Perm(Shards) {
@@ -222,6 +230,9 @@ func (k *Keeper) Result(now time.Duration, r Result) (e Events) {
 // carried takes in what became of a part.
 func (k *Keeper) carried(p *Part, r *Result, i int, e *Events) {
 	s := p.Shard
+	if p.Take {
+		k.vain = 0
+	}
 	switch {
 	case !r.Done[i]:
 		e.Gone = append(e.Gone, k.drop(s)...)

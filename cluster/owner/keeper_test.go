@@ -2,6 +2,7 @@ package owner
 
 import (
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -191,6 +192,40 @@ func TestAnUnknownOutcomeIsNotDone(t *testing.T) {
 	}
 	if p := first.Parts[0]; p.Fits(e.rows[0]) {
 		t.Error("the first write fits after the second")
+	}
+}
+
+// A node that can read all answers but those of the calls that take shards leaves these to others.
+func TestWhoCannotReadWhatItTakesStops(t *testing.T) {
+	e, k := one(Head{Node: 1, Incarnation: 1, Boot: 1, Epoch: 1, Beat: 1}), keeper(1, Memory{})
+	blind := func(from, until time.Duration) (n int) {
+		for now := from; now < until; now += time.Second {
+			c, ok := k.Call(now, none)
+			if !ok {
+				continue
+			}
+			r := e.do(c)
+			if slices.ContainsFunc(c.Parts, func(p Part) bool { return p.Take }) {
+				n++
+			} else {
+				k.Result(now, r)
+			}
+		}
+		return n
+	}
+	if n := blind(0, terms.Waits()+time.Minute); n > 5 {
+		t.Errorf("it takes shards %d times", n)
+	}
+	other := keeper(2, Memory{})
+	other.look(0, 0, &e.rows)
+	for now := time.Second; now < terms.Waits()+10*time.Second && other.count == 0; now += time.Second {
+		call(t, other, e, now)
+	}
+	if other.count == 0 {
+		t.Error("nobody else takes a shard")
+	}
+	if _, ok := takes(t, k, e, 3*terms.Waits(), 4*terms.Waits()); !ok && k.vain > 0 {
+		t.Error("it never tries again")
 	}
 }
 
