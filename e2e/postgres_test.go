@@ -404,6 +404,60 @@ func TestPostgresBooksThatSomebodyFilled(t *testing.T) {
 	}
 }
 
+// TestPostgresRowsThatSomebodyHasEdited are named, and all others can be read.
+func TestPostgresRowsThatSomebodyHasEdited(t *testing.T) {
+	parallel(t)
+	primary, _ := newPair(t)
+	primary.schema(t)
+	e := open(t, primary.dsn("mta", "postgres"), false)
+	join := func(node uint16) {
+		t.Helper()
+		if err := e.Join(t.Context(), postgres.Member{Number: node, Incarnation: 1, Address: "mx"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	join(1)
+	join(3)
+	me := once.Request{Node: 1, Incarnation: 1, Process: 1, Number: 1}
+	keys := once.Call{Node: me, Timeline: 1}
+	for _, k := range []string{"k", "l"} {
+		keys.Parts = append(keys.Parts, once.Part{Op: once.Claim, Row: once.Row{Key: k, Request: me}})
+	}
+	if _, err := e.Keys(t.Context(), keys); err != nil {
+		t.Fatal(err)
+	}
+	view := func() (error, error) { v, err := e.View(t.Context()); return v.Fault, err }
+	for sql, call := range map[string]func() (error, error){
+		"UPDATE mta_cluster.members SET plans = '{\"x\": 1}' WHERE number = 3": view,
+		"UPDATE mta_cluster.members SET seen = 'infinity' WHERE number = 3":    view,
+		"INSERT INTO mta_cluster.books VALUES (52, 'x', -5, 1, 1, 1, 1)": func() (error, error) {
+			r, err := e.Shards(t.Context(), owner.Call{Parts: []owner.Part{{Shard: 52, Take: true,
+				To: owner.Head{Node: 1, Incarnation: 1, Epoch: 1, Beat: 1}}}})
+			if err == nil && !r.Done[0] {
+				t.Error("the shard is not taken")
+			}
+			return r.Fault, err
+		},
+		"UPDATE mta_cluster.keys SET node = -1 WHERE key = 'k'": func() (error, error) {
+			r, err := e.Keys(t.Context(), keys)
+			if err == nil && (r.Rows[0].Node != 0 || r.Rows[1].Node != 1) {
+				t.Errorf("rows %+v and %+v", r.Rows[0], r.Rows[1])
+			}
+			return r.Fault, err
+		},
+	} {
+		primary.ask(t, sql)
+		if fault, err := call(); fault == nil || err != nil {
+			t.Errorf("%s: %v, %v", sql, fault, err)
+		}
+		if join(3); strings.Contains(sql, "members") { // writes its row anew
+			if fault, err := view(); fault != nil || err != nil {
+				t.Errorf("after %s: %v, %v", sql, fault, err)
+			}
+		}
+	}
+}
+
 // TestPostgresGivesAKeyToOneNode has nodes claim the same keys at a time, each in its order, and take the same shards.
 func TestPostgresGivesAKeyToOneNode(t *testing.T) {
 	parallel(t)

@@ -49,6 +49,7 @@ type Row struct {
 	Rank        int
 	Value       []byte // nil: removed
 	Size        int    // of a value, also of one that is too long to be given
+	Fault       error  // why no node can have made it
 }
 
 // Part is one of a call's changes.

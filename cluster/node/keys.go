@@ -240,6 +240,7 @@ func (n *Node) claim(ctx context.Context) bool {
 		n.unheard(ctx, err)
 		return false
 	}
+	n.leftOut(r.Fault)
 	var met []once.Row
 	n.keys.mu.Lock()
 	n.keys.due = n.keys.due || pending > len(call.Parts)

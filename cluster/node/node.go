@@ -4,6 +4,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -92,6 +93,8 @@ type Node struct {
 	seen    float64       // by func Seen
 	failing bool          // the engine's last call had no result
 	standby error         // as of its newest result
+	bad     error         // rows that were left out last
+	badAt   time.Duration // when
 
 	saving sync.Mutex // held before mu; guards what follows
 	state  state      // on the disk
@@ -301,10 +304,10 @@ func (n *Node) beat(ctx context.Context) {
 	if r.Fault == nil {
 		n.refused.Well()
 	}
-	n.complain(r.Fault)
 	var out []member.Message
 	var lost error
-	n.complain(n.use(func(m *member.Member, now time.Duration) {
+	fault := n.plausible(&r)
+	n.leftOut(fault, n.use(func(m *member.Member, now time.Duration) {
 		m.Result(now, r, func(msg member.Message) { out = append(out, msg) })
 		n.heard, n.failing, n.standby, lost = now, false, r.Standby, m.Keeper().Lost()
 	}))
@@ -316,6 +319,44 @@ func (n *Node) beat(ctx context.Context) {
 	}
 	n.verified(lost == nil)
 	n.deliver(out)
+}
+
+// plausible takes the orders from lines of books that somebody has edited: no ask of their nodes would be newer. It
+// returns what of the rows was refused. What the members were read to have may be one incarnation old.
+func (n *Node) plausible(r *owner.Result) error {
+	fault := r.Fault
+	for shard, book := range r.Books {
+		for i := range book {
+			e := &book[i]
+			if is := n.cfg.Incarnation(e.Node); slices.Min(e.N[1:]) < 0 || is != 0 && uint64(e.N[1]) > is+1 {
+				fault = cmp.Or(fault, fmt.Errorf("a row of shard %d in mta_cluster.books, of limit %.60q and node %d, "+
+					"has incarnation %d, process %d and number %d", shard, e.Name, e.Node, e.N[1], e.N[2], e.N[3]))
+				e.N = [4]int64{e.N[0]}
+			}
+		}
+	}
+	return fault
+}
+
+// leftOut notes rows that can't be used as they are.
+func (n *Node) leftOut(faults ...error) {
+	if err := errors.Join(faults...); err != nil {
+		n.complain(err)
+		n.mu.Lock()
+		n.bad, n.badAt = err, n.cfg.Clock()
+		n.mu.Unlock()
+	}
+}
+
+// LeftOut is which rows could not be used as they are, for ten minutes after they were read last: those of a book are
+// read by who takes its shard. Nil: none.
+func (n *Node) LeftOut() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.cfg.Clock()-n.badAt > 10*time.Minute {
+		n.bad = nil
+	}
+	return n.bad
 }
 
 // unheard notes that a call has no result, unless this process does not wait for it.

@@ -47,7 +47,8 @@ type engine struct {
 	books  [owner.Shards]map[string]owner.Entry
 	keys   map[string]*once.Row
 	bad    func(*owner.Result)
-	old    int // rows to be dropped
+	fault  error // of calls about keys
+	old    int   // rows to be dropped
 }
 
 var errGone = errors.New("connection refused")
@@ -98,7 +99,7 @@ func (e *engine) Shards(ctx context.Context, c owner.Call) (r owner.Result, err 
 
 func (e *engine) Keys(ctx context.Context, c once.Call) (r once.Result, err error) {
 	err = e.do(ctx, func() {
-		r.Number = c.Number
+		r.Number, r.Fault = c.Number, e.fault
 		if r.Elsewhere = c.Timeline != e.origin.Timeline; r.Elsewhere {
 			return
 		}
@@ -1236,6 +1237,48 @@ func TestWhatANodeRefuses(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		if n.Lost() == nil || len(n.Owned()) > 0 {
 			t.Errorf("lost: %v, owned: %v", n.Lost(), n.Owned())
+		}
+	})
+}
+
+// A book that somebody has edited is named by who takes its shard, counts as far as it can, and keeps no node away.
+func TestABookThatSomebodyHasEdited(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		s := three(t)
+		s.settle()
+		at := s.nodes[s.owner(hundred.Name)]
+		shard := member.Shard(hundred.Name)
+		for name, n := range map[string][4]int64{"a number": {1, -1, 1, 1}, "incarnation 9": {1, 9, 1, 1},
+			"process": {1, 1, 1, -7}, "units": {-1, 1, 1, 1}} {
+			at.kill()
+			s.engine.set(func() {
+				for k, e := range s.books[shard] {
+					if e.Node != at.id && e.Name == hundred.Name {
+						if e.N = n; n[0] > 0 {
+							e.N[0] = s.books[shard][k].N[0]
+						}
+						s.books[shard][k] = e
+					}
+				}
+			})
+			at.begin()
+			time.Sleep(5 * time.Second)
+			if now := s.owner(hundred.Name); now != at.id {
+				t.Fatalf("%s: node %d owns it", name, now)
+			}
+			if err := at.now.LeftOut(); err == nil || !strings.Contains(err.Error(),
+				fmt.Sprintf("a row of shard %d in mta_cluster.books", shard)) || !strings.Contains(err.Error(), `"hundred"`) {
+				t.Errorf("%s: left out is %v", name, err)
+			}
+			s.uses(name, time.Minute, 90, 100)
+		}
+		time.Sleep(10 * time.Minute)
+		if err := at.now.LeftOut(); err != nil {
+			t.Errorf("left out is yet %v", err)
+		}
+		s.engine.set(func() { s.fault = errors.New("the row in mta_cluster.keys") })
+		if s.claim(t, 1, "k"); s.nodes[1].now.LeftOut() == nil {
+			t.Error("a row of a key is not named")
 		}
 	})
 }

@@ -81,8 +81,9 @@ type Call struct {
 type Result struct {
 	Number    uint64
 	Rows      []*Row
-	Forgotten bool // the node's incarnation has ended, and nothing was done
-	Elsewhere bool // the timeline is another, and nothing was done
+	Forgotten bool  // the node's incarnation has ended, and nothing was done
+	Elsewhere bool  // the timeline is another, and nothing was done
+	Fault     error // what of the rows names no node: they have node 0
 }
 
 // Outcome is what becomes of a request.

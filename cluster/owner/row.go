@@ -95,7 +95,7 @@ type Result struct {
 	Origin Origin
 	// Reserves are the rows of all nodes that have one, as they are after the wish.
 	Reserves []Reserve
-	Fault    error // what of the rows was refused
+	Fault    error // what of the rows was left out
 	Standby  error // why a failover may lose what was acknowledged; nil: it can't, as far as is known
 }
 

@@ -21,6 +21,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"example.org/mta/cluster/ca"
 	"example.org/mta/cluster/changes"
 	"example.org/mta/cluster/once"
 	"example.org/mta/cluster/owner"
@@ -191,7 +192,7 @@ type (
 	}
 	entry struct {
 		Name []byte   `json:"name"`
-		Node uint16   `json:"node"`
+		Node int64    `json:"node"` // of a row that somebody has edited: any
 		N    [4]int64 `json:"n"`
 	}
 	part struct {
@@ -204,7 +205,7 @@ type (
 	claim struct {
 		Op          once.Op `json:"op"`
 		Key         []byte  `json:"key"`
-		Node        uint16  `json:"node"`
+		Node        int64   `json:"node"` // likewise
 		Incarnation uint64  `json:"incarnation"`
 		Process     uint64  `json:"process"`
 		Number      uint64  `json:"number"`
@@ -229,7 +230,7 @@ func (e *Engine) Shards(ctx context.Context, c owner.Call) (owner.Result, error)
 	for i, p := range c.Parts {
 		parts[i] = part{p.Shard, p.Take, head(p.Was), head(p.To), make([]entry, len(p.Changes))}
 		for j, n := range p.Changes {
-			parts[i].Changes[j] = entry{[]byte(n.Name), n.Node, n.N}
+			parts[i].Changes[j] = entry{[]byte(n.Name), int64(n.Node), n.N}
 		}
 	}
 	var got struct {
@@ -266,12 +267,20 @@ func (e *Engine) Shards(ctx context.Context, c owner.Call) (owner.Result, error)
 	for _, h := range got.Heads { // their numbers are the table's key, and checked there
 		r.Heads[h.Shard] = owner.Head(h.head)
 	}
+	rows, last := make(map[int]int), make(map[int]entry)
 	for _, b := range got.Books {
-		r.Books[b.Shard] = append(r.Books[b.Shard], owner.Entry{Name: string(b.Name), Node: b.Node, N: b.N})
+		rows[b.Shard]++
+		last[b.Shard] = b.entry
+		if !numbered(b.Node) {
+			r.Fault = cmp.Or(r.Fault, fmt.Errorf("a row of shard %d in mta_cluster.books, of limit %.60q, has node %d",
+				b.Shard, b.Name, b.Node))
+			continue
+		}
+		r.Books[b.Shard] = append(r.Books[b.Shard], owner.Entry{Name: string(b.Name), Node: uint16(b.Node), N: b.N})
 	}
 	for i, p := range parts {
-		if book := r.Books[p.Shard]; len(book) > mostEntries {
-			last := book[mostEntries]
+		if rows[p.Shard] > mostEntries { // those that are left out, too: others may be missing
+			last := last[p.Shard]
 			r.Done[i], r.Fault = false, fmt.Errorf("shard %d is not taken: mta_cluster.books has more than %d rows "+
 				"of it, such as that of limit %.60q and node %d: when it has had no owner for %v, delete them", p.Shard,
 				mostEntries, last.Name, last.Node, 3*time.Minute)
@@ -285,6 +294,9 @@ func (e *Engine) Shards(ctx context.Context, c owner.Call) (owner.Result, error)
 	}
 	return r, nil
 }
+
+// numbered reports whether a node can have a number. What else is in a row, a column can't have otherwise.
+func numbered(node int64) bool { return 0 <= node && node <= ca.LastNode }
 
 func wish(w *owner.Wish) *reserve {
 	if w == nil {
@@ -303,8 +315,8 @@ func (e *Engine) Keys(ctx context.Context, c once.Call) (once.Result, error) {
 		Parts       []claim `json:"parts"`
 	}{c.Node.Node, c.Node.Incarnation, c.Timeline, make([]claim, len(c.Parts))}
 	for i, p := range c.Parts {
-		call.Parts[i] = claim{p.Op, []byte(p.Key), p.Node, p.Incarnation, p.Process, p.Number, p.Done, []byte(p.Note),
-			int64((p.Keep + time.Second - 1) / time.Second)}
+		call.Parts[i] = claim{p.Op, []byte(p.Key), int64(p.Node), p.Incarnation, p.Process, p.Number, p.Done,
+			[]byte(p.Note), int64((p.Keep + time.Second - 1) / time.Second)}
 	}
 	var got struct {
 		Rows                 []*claim
@@ -318,6 +330,11 @@ func (e *Engine) Keys(ctx context.Context, c once.Call) (once.Result, error) {
 		return once.Result{}, fmt.Errorf("the database answers %d of %d keys", len(got.Rows), len(c.Parts))
 	}
 	for _, row := range got.Rows {
+		if row != nil && !numbered(row.Node) {
+			r.Fault = cmp.Or(r.Fault, fmt.Errorf("the row in mta_cluster.keys whose key is %q has node %d: requests "+
+				"with this key are refused", row.Key, row.Node))
+			row.Node = 0
+		}
 		r.Rows = append(r.Rows, row.row())
 	}
 	return r, nil
@@ -327,7 +344,7 @@ func (c *claim) row() *once.Row {
 	if c == nil {
 		return nil
 	}
-	return &once.Row{Key: string(c.Key), Done: c.Done, Note: string(c.Note), Request: once.Request{Node: c.Node,
+	return &once.Row{Key: string(c.Key), Done: c.Done, Note: string(c.Note), Request: once.Request{Node: uint16(c.Node),
 		Incarnation: c.Incarnation, Process: c.Process, Number: c.Number}}
 }
 
@@ -357,8 +374,8 @@ func (e *Engine) DropKeys(ctx context.Context, most int) (n int, err error) {
 type change struct {
 	Kind        string `json:"kind"`
 	Key         []byte `json:"key"`
-	Number      uint64 `json:"number,omitempty"`
-	Node        uint16 `json:"node,omitempty"`
+	Number      int64  `json:"number,omitempty"`
+	Node        int64  `json:"node,omitempty"` // as in an entry
 	Incarnation uint64 `json:"incarnation,omitempty"`
 	Serial      uint64 `json:"serial,omitempty"`
 	Seen        uint64 `json:"seen"`
@@ -372,8 +389,12 @@ func (c *change) row() *changes.Row {
 	if c == nil {
 		return nil
 	}
-	return &changes.Row{Kind: c.Kind, Key: string(c.Key), Number: c.Number, Node: c.Node, Incarnation: c.Incarnation,
+	r := &changes.Row{Kind: c.Kind, Key: string(c.Key), Number: uint64(max(0, c.Number)), Incarnation: c.Incarnation,
 		Rank: c.Rank, Value: c.Value, Size: c.Size}
+	if r.Node = uint16(c.Node); !numbered(c.Node) || c.Number < 0 {
+		r.Node, r.Fault = 0, fmt.Errorf("it has node %d and number %d", c.Node, c.Number)
+	}
+	return r
 }
 
 // Changes carries out a call of a node. After an error nothing was done, or the outcome is unknown.
@@ -463,6 +484,7 @@ type View struct {
 	Now      float64 // the database's clock then, in seconds since 1970
 	Reset    uint64  // the newest, 0: there was none
 	Version  int     // of the schema
+	Fault    error   // what of the rows was left out
 }
 
 // Standbys are those for which a commit may wait.
@@ -523,17 +545,43 @@ func (e *Engine) Reset(ctx context.Context, node uint16, known uint64) (reset ui
 
 // View reads all rows of members, and the standbys. It waits for no commit.
 func (e *Engine) View(ctx context.Context) (v View, err error) {
-	if err = e.call(ctx, &v, view); err != nil {
-		err = fmt.Errorf("the members of the cluster: %w", err)
+	var got struct {
+		View
+		Members []struct {
+			Member
+			Sums json.RawMessage `json:"plans"`
+			Ago  *float64        `json:"ago"`
+		}
 	}
-	return v, err
+	if err = e.call(ctx, &got, view); err != nil {
+		return v, fmt.Errorf("the members of the cluster: %w", err)
+	}
+	v = got.View
+	for _, m := range got.Members { // a node that runs writes both anew
+		var lacks string
+		if len(m.Sums) > 0 && json.Unmarshal(m.Sums, &m.Member.Sums) != nil {
+			m.Member.Sums, lacks = nil, "plans"
+		}
+		if m.Member.Ago = 0; m.Ago != nil {
+			m.Member.Ago = *m.Ago
+		} else {
+			lacks = "seen"
+		}
+		if lacks != "" {
+			v.Fault = cmp.Or(v.Fault, fmt.Errorf("the row of node %d in mta_cluster.members can't be read in %s",
+				m.Number, lacks))
+		}
+		v.Members = append(v.Members, m.Member)
+	}
+	return v, nil
 }
 
 const view = `SELECT jsonb_build_object('standbys', mta_cluster.standbys(),
 	'now', extract(epoch FROM clock_timestamp()),
 	'reset', (SELECT to_jsonb(v)->'reset' FROM mta_cluster.version v),
 	'version', (SELECT v.version FROM mta_cluster.version v), 'members', COALESCE(jsonb_agg(to_jsonb(m)
-	|| jsonb_build_object('ago', extract(epoch FROM clock_timestamp() - m.seen)) ORDER BY m.number), '[]'))
+	|| jsonb_build_object('ago', CASE WHEN isfinite(m.seen) THEN extract(epoch FROM clock_timestamp() - m.seen) END)
+	ORDER BY m.number), '[]'))
 	FROM mta_cluster.members m`
 
 // Unfit reports whether an error is the database's answer that it can't be used as it is: the login, the name, the

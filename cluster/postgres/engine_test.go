@@ -2,7 +2,9 @@ package postgres
 
 import (
 	"context"
+	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -11,6 +13,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgproto3"
 
+	"example.org/mta/cluster/changes"
+	"example.org/mta/cluster/once"
 	"example.org/mta/cluster/owner"
 	"example.org/mta/internal/bubble"
 )
@@ -247,6 +251,74 @@ func TestAResultIsWhole(t *testing.T) {
 		})
 		if _, err := s.Shards(t.Context(), owner.Call{}); err == nil || !strings.Contains(err.Error(), "1 shards") {
 			t.Errorf("the error is %v", err)
+		}
+	})
+}
+
+// answers has each call answered by a text.
+func (s *server) answers(text string) {
+	s.answer.Store(func(b *pgproto3.Backend, _ net.Conn) { row(b, text); ready(b) })
+}
+
+// fault checks that an error names a row that was left out.
+func fault(t *testing.T, err error, want string) {
+	t.Helper()
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("the fault is %v, want %q", err, want)
+	}
+}
+
+func TestRowsThatSomebodyHasEdited(t *testing.T) {
+	within(t, func(t *testing.T, s *server) {
+		var heads []string
+		for i := range owner.Shards {
+			heads = append(heads, fmt.Sprintf(`{"shard": %d, "node": 1}`, i))
+		}
+		for _, node := range []int{-5, 1024, 70000} {
+			s.answers(fmt.Sprintf(`{"done": [], "heads": [%s], "books": [{"shard": 52, "name": "eA==", "node": %d, "n": [1, 1, 1, 1]},
+				{"shard": 52, "name": "eQ==", "node": 2, "n": [3, 1, 1, -1]}]}`, strings.Join(heads, ","), node))
+			r, err := s.Shards(t.Context(), owner.Call{})
+			if err != nil || !slices.Equal(r.Books[52], []owner.Entry{{Name: "y", Node: 2, N: [4]int64{3, 1, 1, -1}}}) {
+				t.Errorf("%v, %v", r.Books, err)
+			}
+			fault(t, r.Fault, fmt.Sprintf(`a row of shard 52 in mta_cluster.books, of limit "x", has node %d`, node))
+
+			s.answers(fmt.Sprintf(`{"rows": [{"key": "aw==", "node": %d, "number": 3}, {"key": "bA==", "node": 2, "number": 4}]}`, node))
+			keys, err := s.Keys(t.Context(), once.Call{Parts: make([]once.Part, 2)})
+			if err != nil || keys.Rows[0].Node != 0 || keys.Rows[0].Number != 3 || keys.Rows[1].Node != 2 {
+				t.Errorf("%+v, %v", keys, err)
+			}
+			fault(t, keys.Fault, fmt.Sprintf(`the row in mta_cluster.keys whose key is "k" has node %d`, node))
+
+			s.answers(fmt.Sprintf(`{"last": 9, "after": [{"kind": "a", "key": "aw==", "number": -5, "node": 1}],
+				"rows": [{"kind": "a", "key": "aw==", "number": 7, "node": %d}, {"kind": "a", "key": "bA==", "number": 8, "node": 2}]}`, node))
+			c, err := s.Changes(t.Context(), changes.Call{Parts: make([]changes.Part, 1)})
+			if err != nil || len(c.Rows) != 2 || c.Rows[0].Number != 7 || c.Rows[1].Node != 2 || c.Rows[1].Fault != nil {
+				t.Fatalf("%+v, %v", c, err)
+			}
+			fault(t, c.Rows[0].Fault, fmt.Sprintf("it has node %d and number 7", node))
+			fault(t, c.After[0].Fault, "it has node 1 and number -5")
+		}
+	})
+}
+
+func TestAMemberThatSomebodyHasEdited(t *testing.T) {
+	within(t, func(t *testing.T, s *server) {
+		for rows, want := range map[string]string{
+			`{"number": 1, "ago": 2}, {"number": 3, "incarnation": 4, "plans": {"y": "z", "x": 1}, "ago": 7}`: "node 3 in mta_cluster.members can't be read in plans",
+			`{"number": 1, "ago": 2}, {"number": 3, "incarnation": 4, "plans": null, "ago": null}`:            "node 3 in mta_cluster.members can't be read in seen",
+		} {
+			s.answers(`{"version": 6, "members": [` + rows + `]}`)
+			v, err := s.View(t.Context())
+			if err != nil || v.Version != 6 || len(v.Members) != 2 || v.Members[0].Ago != 2 || v.Members[1].Incarnation != 4 ||
+				v.Members[1].Sums != nil {
+				t.Errorf("%+v, %v", v, err)
+			}
+			fault(t, v.Fault, want)
+		}
+		s.answers(`{"version": 6, "members": [{"number": 1, "incarnation": 9}, {"number": 70000}]}`)
+		if v, err := s.View(t.Context()); err == nil || v.Members != nil || v.Version != 0 {
+			t.Errorf("a reading that failed has %+v, %v", v, err)
 		}
 	})
 }
