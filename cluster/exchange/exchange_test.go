@@ -840,6 +840,61 @@ func TestRowsThatSomebodyEdited(t *testing.T) {
 	})
 }
 
+// A row of a node that can't be, or with a number that was not given yet, is named and left out, and hides no other.
+func TestRowsThatNobodyWrote(t *testing.T) {
+	within(t, 2, func(h *house) {
+		a, b := h.relays[0], h.relays[1]
+		h.run(a, b)
+		pass(2 * time.Second)
+		for i := range 3 {
+			a.shelves["a"].set(t, fmt.Sprint(i), "1", 1)
+		}
+		pass(2 * time.Second)
+		edit := func(key string, f func(*changes.Row)) {
+			h.engine.Do(func(rows map[[2]string]changes.Row) {
+				row := rows[[2]string{"a", key}]
+				row.Value = []byte(`{"Rank": 5, "Text": "edited"}`)
+				f(&row)
+				rows[[2]string{"a", key}] = row
+			})
+		}
+		edit("0", func(r *changes.Row) { r.Number, r.Node, r.Rank = 1_000_000, 2, 5 })
+		edit("1", func(r *changes.Row) {
+			r.Number, r.Node, r.Fault = 6, 0, errors.New("it has node 70000 and number 6")
+		})
+		h.engine.Advance(10)
+		a.shelves["a"].set(t, "2", "2", 1)
+		a.shelves["a"].set(t, "0", "2", 1) // the edited row is of a higher rank
+		pass(3 * time.Second)
+		h.all("a", "2", "2")
+		a.has("a", "0", "2")
+		b.has("a", "0", "1")
+		b.has("a", "1", "1")
+		for _, r := range h.relays {
+			for _, want := range []string{"row 1000000 of the cluster's database, of kind a and node 2, is not applied: " +
+				"the newest number is ", "row 6 of the cluster's database, of kind a and node 0, is not applied: it has " +
+				"node 70000"} {
+				if why := r.c.Trouble(); !strings.Contains(why, want) {
+					t.Errorf("trouble: %q, want %q", why, want)
+				}
+			}
+		}
+		h.engine.Do(func(rows map[[2]string]changes.Row) {
+			delete(rows, [2]string{"a", "0"})
+			delete(rows, [2]string{"a", "1"})
+		})
+		pass(3 * time.Minute)
+		a.shelves["a"].set(t, "2", "3", 1)
+		pass(2 * time.Second)
+		h.all("a", "2", "3")
+		for _, r := range h.relays {
+			if why := r.c.Trouble(); why != "" {
+				t.Error(why)
+			}
+		}
+	})
+}
+
 // TestAChangeThatCannotBeSent is an alarm until a later one of its kind is sent. Its key may be an address.
 func TestAChangeThatCannotBeSent(t *testing.T) {
 	within(t, 2, func(h *house) {

@@ -121,7 +121,7 @@ func (c *Exchange) step(ctx context.Context, me changes.Me, e changes.Engine) (a
 	} else if r.Stale {
 		return true, c.stale(me, r)
 	}
-	if err := c.settle(ctx, me, items, sent, r.After); err != nil {
+	if err := c.settle(ctx, me, items, sent, &r); err != nil {
 		return false, err
 	}
 	c.mu.Lock()
@@ -138,14 +138,15 @@ func (c *Exchange) step(ctx context.Context, me changes.Me, e changes.Engine) (a
 			}
 		})
 	}
-	err = c.receive(ctx, r.Rows)
+	full := len(r.Rows) == most && r.Rows[most-1].Number <= r.Last
+	err = c.receive(ctx, &r)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.age = unknown
-	if err == nil && len(r.Rows) < most {
+	if err == nil && !full {
 		c.asked = began
 	}
-	return more || len(r.Rows) == most, err
+	return more || full, err
 }
 
 func (c *Exchange) saved(change func(*state)) error {
@@ -267,15 +268,15 @@ func (c *Exchange) stale(me changes.Me, r changes.Result) error {
 }
 
 // settle applies what counts in place of this node's changes, and takes these out of the outbox.
-func (c *Exchange) settle(ctx context.Context, me changes.Me, items []item, sent []int, after []*changes.Row,
+func (c *Exchange) settle(ctx context.Context, me changes.Me, items []item, sent []int, r *changes.Result,
 ) error {
 	if len(items) == 0 {
 		return nil
 	}
 	others, mine := make(map[string][]changes.Row), make(map[string]map[string]item)
 	last := make(map[string]uint64)
-	for i, row := range after {
-		if row == nil {
+	for i, row := range r.After {
+		if row == nil || row.Number > r.Last { // receive names that
 			continue
 		}
 		x := items[sent[i]]
@@ -315,19 +316,25 @@ func (c *Exchange) settle(ctx context.Context, me changes.Me, items []item, sent
 	return nil
 }
 
-// receive applies rows, and then notes that they were read.
-func (c *Exchange) receive(ctx context.Context, rows []changes.Row) error {
-	if len(rows) == 0 {
-		return nil
+// receive applies rows, and then notes that they were read. Those with numbers that were not given yet would hide what
+// gets them.
+func (c *Exchange) receive(ctx context.Context, r *changes.Result) error {
+	of, ahead := make(map[string][]changes.Row), make(map[string]string)
+	for _, row := range r.Rows {
+		if c.kinds[row.Kind] == nil {
+			return fmt.Errorf("the engine gives changes of kind %q, and was not asked for any", row.Kind)
+		}
+		if row.Number <= r.Last {
+			of[row.Kind] = append(of[row.Kind], row)
+		} else if ahead[row.Kind] == "" {
+			ahead[row.Kind] = fmt.Sprintf("row %d of the cluster's database, of kind %s and node %d, is not "+
+				"applied: the newest number is %d", row.Number, row.Kind, row.Node, r.Last)
+		}
 	}
-	of := make(map[string][]changes.Row)
-	for _, row := range rows {
-		of[row.Kind] = append(of[row.Kind], row)
+	for kind := range c.kinds {
+		c.fault(numbered+kind, ahead[kind])
 	}
 	for kind, rows := range of {
-		if c.kinds[kind] == nil {
-			return fmt.Errorf("the engine gives changes of kind %q, and was not asked for any", kind)
-		}
 		bad, err := c.apply(ctx, kind, rows, c.stays(kind, nil))
 		if err != nil {
 			return err
@@ -371,7 +378,7 @@ func (c *Exchange) apply(ctx context.Context, kind string, rows []changes.Row, s
 // isBad reports whether a row can't be applied. The alarm has neither its key nor its value: these may be addresses.
 func (c *Exchange) isBad(kind string, row *changes.Row) bool {
 	_, _, err := c.rank(kind, row.Key, row.Value, max(row.Size, len(row.Value)))
-	if err != nil {
+	if err = cmp.Or(row.Fault, err); err != nil {
 		c.fault(kind, fmt.Sprintf("row %d of the cluster's database, of kind %s and node %d, is not applied: %v",
 			row.Number, kind, row.Node, err))
 	}
@@ -406,8 +413,8 @@ func (c *Exchange) mend(ctx context.Context, me changes.Me, e changes.Engine) er
 	return nil
 }
 
-// unsent is before the kind of a fault that is about a change of this node.
-const unsent = "unsent "
+// unsent and numbered are before the kind of a fault that is about a change of this node, or a number.
+const unsent, numbered = "unsent ", "numbered "
 
 // fault notes what of a kind is not exchanged; "": nothing.
 func (c *Exchange) fault(kind, why string) {
