@@ -31,6 +31,7 @@ import (
 	"example.org/mta/cluster/postgres"
 	"example.org/mta/cluster/term"
 	"example.org/mta/internal/certificates"
+	"example.org/mta/internal/faultlog"
 	"example.org/mta/internal/format"
 	"example.org/mta/internal/smallfile"
 )
@@ -103,8 +104,10 @@ type Membership struct {
 	over    bool          // it may not any more
 	ousted  error         // why the mail here may be another node's; nil: it is not
 	since   time.Duration // by the clock: when joined
+	stuck   time.Duration // likewise: since when only its row can't be written, 0: it can
 	failed  error         // why the newest attempt to read and write the row did
 	changed func(members bool)
+	unheard *faultlog.Kind // the row has not been written for long
 
 	fixed map[string]string        // sums of this relay's settings
 	users func() map[string]string // and of its users files
@@ -154,6 +157,8 @@ func (l lost) Unwrap() error { return l.Refusal }
 // can't use the database as it is. If the database has lost writes, Start waits for a reset.
 func Open(cfg Config) (*Membership, error) {
 	m := &Membership{cfg: cfg, certs: certificates.New(cfg.Now, cfg.Log), changed: func(bool) {},
+		unheard: faultlog.New(cfg.Log, cfg.Now, slog.LevelError, "this node can't read and write its row of the "+
+			"cluster's members: to the others it is gone", "this node writes its row of the cluster's members again"),
 		unknown: make(chan struct{}, 1),
 		talks:   map[string]func(context.Context, uint16, net.Conn){}}
 	own, err := m.certificate()
@@ -323,6 +328,8 @@ func (m *Membership) attend() {
 	if m.ctx.Err() != nil {
 		return
 	}
+	n := m.Node()
+	works := n != nil && !n.Failing() && n.Silent() <= owner.Patience
 	m.mu.Lock()
 	was := m.joined && !m.over
 	if !m.joined && err == nil {
@@ -332,10 +339,28 @@ func (m *Membership) attend() {
 	if errors.As(err, new(ousted)) {
 		m.ousted = err
 	}
-	if m.failed = err; was && m.over {
+	switch m.failed = err; {
+	case err == nil || !works:
+		m.stuck = 0
+		m.unheard.Well()
+	case m.stuck == 0:
+		m.stuck = m.cfg.clock()
+	case m.unwritten() > 0:
+		m.unheard.Failed("", "error", err)
+	}
+	if was && m.over {
 		defer m.change(false)
 	}
 	m.mu.Unlock()
+}
+
+// unwritten is for how long this node can't write its row, although its calls have results; 0 if that is not long. m.mu
+// is held.
+func (m *Membership) unwritten() time.Duration {
+	if d := m.cfg.clock() - m.stuck; m.stuck != 0 && d >= 2*look {
+		return d
+	}
+	return 0
 }
 
 // ends reports whether a relay that meets an error takes no part any more.

@@ -1,6 +1,8 @@
 package membership
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,6 +39,8 @@ type database struct {
 	members map[uint16]postgres.Member
 	standby bool
 	away    error
+	locked  error // rows of members can't be written
+	fault   error // of a reading
 	joins   int
 	seen    map[uint16]time.Time
 	origin  owner.Origin
@@ -132,7 +136,7 @@ func (d *database) View(context.Context) (v postgres.View, err error) {
 				v.Members = append(v.Members, m)
 			}
 		}
-		v.Version = d.version
+		v.Version, v.Fault = d.version, d.fault
 		v.Now, v.Reset = float64(time.Now().UnixMilli())/1000, d.reset
 		if d.standby {
 			v.Standbys.Names = []string{"standby (sync)"}
@@ -143,6 +147,9 @@ func (d *database) View(context.Context) (v postgres.View, err error) {
 
 func (d *database) Join(_ context.Context, m postgres.Member) (err error) {
 	err = d.do(func() {
+		if d.locked != nil {
+			return
+		}
 		was := d.members[m.Number]
 		if d.joins++; was.Incarnation > m.Incarnation || was.Incarnation == m.Incarnation &&
 			(was.Process > m.Process || was.Process == m.Process && was.Life != m.Life) {
@@ -150,7 +157,7 @@ func (d *database) Join(_ context.Context, m postgres.Member) (err error) {
 		}
 		d.members[m.Number], d.seen[m.Number] = m, time.Now()
 	})
-	return err
+	return cmp.Or(err, d.locked)
 }
 
 // ago is since when a member was not seen, by its joins and what a test adds.
@@ -196,6 +203,8 @@ type site struct {
 	*testing.T
 	db   *database
 	dir  string
+	text bytes.Buffer // of the log
+	log  *slog.Logger
 	old  [4]bool      // by number: the program has an earlier version
 	part bool         // nodes go on by their parts
 	boot uint64       // of all machines
@@ -219,7 +228,9 @@ func within(t *testing.T, test func(s *site)) {
 		} else if err := ca.Init(filepath.Join(dir, "ca"), "mail", time.Now()); err != nil {
 			t.Fatal(err)
 		}
-		test(&site{T: t, db: newDatabase(), dir: dir})
+		s := &site{T: t, db: newDatabase(), dir: dir}
+		s.log = slog.New(slog.NewTextHandler(&s.text, nil))
+		test(s)
 	})
 }
 
@@ -252,7 +263,7 @@ func (s *site) open(number uint16, dir string, life uint64) (*Membership, error)
 		version = "0.9"
 	}
 	return Open(Config{Part: s.part, Name: filepath.Base(dir), Address: fmt.Sprintf("10.0.0.%d:2571", number), Pair: p, CA: filepath.Join(s.dir, "ca", ca.Certificate),
-		Path: filepath.Join(s.dir, dir, "cluster"), Version: version, Now: s.now, Log: slog.New(slog.DiscardHandler),
+		Path: filepath.Join(s.dir, dir, "cluster"), Version: version, Now: s.now, Log: s.log,
 		writer: s.db, reader: s.db, boot: s.boot + uint64(number), life: life, listener: silence{make(chan struct{})},
 		clock: func() time.Duration { return time.Hour + time.Since(began) },
 		dial:  func(context.Context, string) (net.Conn, error) { return nil, errAway }})
@@ -1133,6 +1144,35 @@ func TestANodeGoesOnByItsPart(t *testing.T) {
 		s.pass(5 * time.Second)
 		if s.db.reserves[2] != nil || one.Status().Reserve != 1 {
 			t.Errorf("after a shutdown: %+v, and one in %d", s.db.reserves[2], one.Status().Reserve)
+		}
+	})
+}
+
+// A node that can only not write its row says so before the others take it for gone.
+func TestARowThatCannotBeWritten(t *testing.T) {
+	within(t, func(s *site) {
+		m := s.starts(1, "a", 1)
+		defer m.Close()
+		s.pass(20 * time.Second)
+		s.db.set(func() { s.db.locked = errors.New("canceling statement due to lock timeout") })
+		s.pass(16 * time.Second)
+		if _, away, _, _ := m.Trouble(); !strings.Contains(away, "could not read and write its row in mta_cluster.members") ||
+			!strings.Contains(away, "lock timeout") {
+			t.Errorf("the alarm is %q", away)
+		}
+		s.pass(10 * time.Second)
+		if text := s.text.String(); strings.Count(text, "is gone") != 1 || !strings.Contains(text, "lock timeout") {
+			t.Errorf("the log has %s", text)
+		}
+		s.db.set(func() { s.db.locked = nil })
+		s.pass(20 * time.Second)
+		if _, away, _, _ := m.Trouble(); away != "" || !strings.Contains(s.text.String(), "members again") {
+			t.Errorf("afterwards the alarm is %q, and the log has %s", away, s.text.String())
+		}
+		s.db.set(func() { s.db.fault = errors.New("the row of node 3") })
+		s.pass(10 * time.Second)
+		if part, _, _, _ := m.Trouble(); !strings.Contains(part, "is left out: the row of node 3") {
+			t.Errorf("the alarm is %q", part)
 		}
 	})
 }

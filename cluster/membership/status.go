@@ -273,7 +273,8 @@ func (m *Membership) Trouble() (part, database, standby, certificate string) {
 	}
 	s := m.Status()
 	m.mu.Lock()
-	failed, standbys, namesake := m.failed, m.view.Standbys, m.namesake(m.view)
+	failed, standbys, namesake, rows := m.failed, m.view.Standbys, m.namesake(m.view), m.view.Fault
+	unwritten := m.unwritten()
 	m.mu.Unlock()
 	switch {
 	case ends(failed):
@@ -289,8 +290,18 @@ func (m *Membership) Trouble() (part, database, standby, certificate string) {
 		if failed != nil {
 			database += fmt.Sprintf(" (%v)", failed)
 		}
+	case unwritten > 0:
+		database = fmt.Sprintf("for %s this node could not read and write its row in mta_cluster.members, and after "+
+			"%s it is gone to the others: %v", unwritten.Round(time.Second), absent, failed)
 	}
 	n := m.Node()
+	if n != nil {
+		rows = cmp.Or(rows, n.LeftOut())
+	}
+	if part+database == "" && rows != nil {
+		part = fmt.Sprintf("what somebody has edited in the cluster's database is left out: %v. Put it right, or "+
+			"delete the row", rows)
+	}
 	if part+database == "" && n != nil {
 		if other, d := n.Unanswered(); d > deaf {
 			part = fmt.Sprintf("node %d at %s, which decides about limits, has not answered this relay for %s: mail "+

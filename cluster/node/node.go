@@ -331,7 +331,7 @@ func (n *Node) plausible(r *owner.Result) error {
 			if is := n.cfg.Incarnation(e.Node); slices.Min(e.N[1:]) < 0 || is != 0 && uint64(e.N[1]) > is+1 {
 				fault = cmp.Or(fault, fmt.Errorf("a row of shard %d in mta_cluster.books, of limit %.60q and node %d, "+
 					"has incarnation %d, process %d and number %d", shard, e.Name, e.Node, e.N[1], e.N[2], e.N[3]))
-				e.N = [4]int64{e.N[0]}
+				e.N = [4]int64{e.N[0], int64(is)}
 			}
 		}
 	}
