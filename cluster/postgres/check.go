@@ -47,11 +47,19 @@ func (e *Engine) Check(ctx context.Context, now func() time.Time) (found []Findi
 	add("clock", off.Abs() < behind, "%v from the one here", off)
 	open := e.Unprotected()
 	add("encryption", open == "", "%s", cmp.Or(open, "each connection is local or has sslmode=verify-full"))
-	var missing []string
-	if err := e.call(ctx, &missing, rights); err != nil {
+	var lacks struct {
+		Role    string
+		Missing []string
+	}
+	if err := e.call(ctx, &lacks, rights); err != nil {
 		return nil, err
-	} else if len(missing) > 0 {
-		add("rights", false, "missing: %s", strings.Join(missing, ", "))
+	} else if all := lacks.Missing; len(all) > 0 {
+		some := strings.Join(all[:min(2, len(all))], ", ")
+		if len(all) > 2 {
+			some += fmt.Sprintf(" and %d more", len(all)-2)
+		}
+		add("rights", false, "missing: %s: GRANT USAGE ON SCHEMA mta_cluster TO %[2]s; GRANT SELECT, INSERT, UPDATE, "+
+			"DELETE ON ALL TABLES IN SCHEMA mta_cluster TO %[2]s;", some, lacks.Role)
 		return found, nil
 	}
 	there, err := e.version(ctx)
@@ -71,7 +79,8 @@ func (e *Engine) Check(ctx context.Context, now func() time.Time) (found []Findi
 }
 
 // rights are those that the role lacks, of a schema that is there.
-const rights = `SELECT COALESCE(jsonb_agg(x.missing ORDER BY x.missing), '[]') FROM pg_namespace n, LATERAL (
+const rights = `SELECT jsonb_build_object('role', quote_ident(current_user), 'missing',
+	COALESCE(jsonb_agg(x.missing ORDER BY x.missing), '[]')) FROM pg_namespace n, LATERAL (
 	SELECT 'USAGE on schema mta_cluster' AS missing WHERE NOT has_schema_privilege(n.oid, 'USAGE')
 	UNION ALL SELECT p || ' on mta_cluster.' || t.relname
 	FROM pg_class t, unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) p

@@ -5,8 +5,10 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -26,6 +28,51 @@ var errUnknown = errors.New("the outcome is unknown")
 // Unknown reports whether a call that gave an error may have been carried out all the same.
 func Unknown(err error) bool { return errors.Is(err, errUnknown) }
 
+// errReadOnly is that of a server which is not the primary.
+var errReadOnly = errors.New("it is a standby that has not been promoted: if the primary is gone, promote it")
+
+// writable has a connection be used if it may be written to.
+func writable(ctx context.Context, c *pgconn.PgConn) error {
+	err := pgconn.ValidateConnectTargetSessionAttrsReadWrite(ctx, c)
+	if err != nil && strings.HasPrefix(err.Error(), "read only") {
+		return errReadOnly
+	}
+	return err
+}
+
+// fault is an error of the database for people: in one line, with what to do about it where that is known.
+type fault struct{ error }
+
+func (f fault) Unwrap() error { return f.error }
+
+var oneLine = strings.NewReplacer("ValidateConnect failed: ", "", "context deadline exceeded", "no answer in time",
+	":\n\t", ": ", "\n\t", "; ", "\n", "; ")
+
+func (f fault) Error() string {
+	text, p, code := oneLine.Replace(f.error.Error()), (*pgconn.PgError)(nil), ""
+	if errors.As(f.error, &p) {
+		code = p.Code
+	}
+	switch {
+	case errors.As(f.error, new(x509.UnknownAuthorityError)):
+		return text + ": this machine does not know the authority that has issued the certificate: add " +
+			"sslrootcert=FILE to the connection string, with the authority's certificate"
+	case slices.Contains([]string{"3F000", "42P01", "42883", "42501"}, code): // a schema, a table, a function, a right
+		return text + ": run 'mta cluster init', and then the two GRANTs of docs/cluster.md"
+	case code == "55P03": // no lock within lock_timeout
+		return text + ": a transaction before it has not ended: it may wait for a standby that is away; start that, " +
+			"or look at pg_stat_activity, and try again"
+	case code == "25006": // read only
+		return text + ": " + errReadOnly.Error()
+	case Unknown(f.error) && errors.Is(f.error, context.DeadlineExceeded):
+		return text + ": if the server runs, its commit waits for a standby that is away: start that; " +
+			"pg_stat_replication shows it"
+	case errors.Is(f.error, io.EOF), errors.Is(f.error, io.ErrUnexpectedEOF):
+		return text + ": the server, or a proxy before it, has closed the connection: its log may say why"
+	}
+	return text
+}
+
 // raised is the code of errors that our functions raise: their words are for people.
 const raised = "P0001"
 
@@ -39,10 +86,6 @@ func (t tooOld) Error() string { return "PostgreSQL " + string(t) + ": 14 or new
 
 func dial(ctx context.Context, cfg *pgconn.Config) (*conn, error) {
 	c, err := pgconn.ConnectConfig(ctx, cfg)
-	if unknown := (x509.UnknownAuthorityError{}); errors.As(err, &unknown) {
-		err = fmt.Errorf("%w\nthis machine does not know the authority that has issued the certificate: add "+
-			"sslrootcert=FILE to the connection string, with the authority's certificate", err)
-	}
 	if err != nil {
 		return nil, err
 	}

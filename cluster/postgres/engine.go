@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -68,7 +69,7 @@ func Open(c Config) (*Engine, error) {
 		cfg.ConnectTimeout = connect
 	}
 	if cfg.ValidateConnect == nil {
-		cfg.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
+		cfg.ValidateConnect = writable
 	}
 	e := &Engine{cfg: cfg, replicated: c.Replicated, slots: make(chan struct{}, cmp.Or(c.Most, most))}
 	e.ctx, e.close = context.WithCancel(context.Background())
@@ -85,7 +86,12 @@ func (e *Engine) Close() {
 }
 
 // do uses a connection for something that is not cancelled: when ctx ends, its outcome is unknown.
-func (e *Engine) do(ctx context.Context, f func(*conn) error) error {
+func (e *Engine) do(ctx context.Context, f func(*conn) error) (err error) {
+	defer func() {
+		if err != nil {
+			err = fault{err}
+		}
+	}()
 	select {
 	case e.slots <- struct{}{}:
 	case <-e.ctx.Done():
@@ -93,21 +99,25 @@ func (e *Engine) do(ctx context.Context, f func(*conn) error) error {
 	case <-ctx.Done():
 		return fmt.Errorf("all %d connections wait for the database: %w", cap(e.slots), ctx.Err())
 	}
+	var begun atomic.Bool
 	done := make(chan error, 1)
 	go func() { // ended by the connection's deadline
-		done <- e.use(ctx, f)
+		done <- e.use(ctx, &begun, f)
 		<-e.slots
 	}()
 	select {
 	case err := <-done:
 		return err
 	case <-ctx.Done():
+		if !begun.Load() { // and it won't be
+			return fmt.Errorf("no connection to the database: %w", ctx.Err())
+		}
 		return fmt.Errorf("%w: %w", errUnknown, ctx.Err())
 	}
 }
 
-// use carries out f by an idle connection, or a new one.
-func (e *Engine) use(ctx context.Context, f func(*conn) error) (err error) {
+// use carries out f by an idle connection, or a new one. It notes when f begins, unless ctx has ended before.
+func (e *Engine) use(ctx context.Context, begun *atomic.Bool, f func(*conn) error) (err error) {
 	c := e.take()
 	if c == nil {
 		dialing, cancel := context.WithCancel(ctx)
@@ -118,6 +128,7 @@ func (e *Engine) use(ctx context.Context, f func(*conn) error) (err error) {
 		}
 	}
 	defer context.AfterFunc(e.ctx, func() { c.Close() })()
+	begun.Store(true)
 	if err = ctx.Err(); err == nil {
 		if err = f(c); err != nil {
 			c.Close()
@@ -167,10 +178,6 @@ func (e *Engine) call(ctx context.Context, result any, sql string, args ...any) 
 		answered <- value
 		return err
 	})
-	lacking := []string{"3F000", "42P01", "42883", "42501"} // a schema, a table, a function, a right
-	if p := (*pgconn.PgError)(nil); errors.As(err, &p) && slices.Contains(lacking, p.Code) {
-		return fmt.Errorf("%w: run 'mta cluster init', and then the two GRANTs of docs/cluster.md", err)
-	}
 	if err != nil {
 		return err
 	}
@@ -501,7 +508,7 @@ func (s Standbys) Missing() string {
 	case s.Hidden > 0:
 		return fmt.Sprintf("the owner of the schema doesn't see the state of %d: grant it pg_monitor", s.Hidden)
 	}
-	return "none is synchronous and streaming"
+	return "none is synchronous and streaming: start it, and look at pg_stat_replication and synchronous_standby_names"
 }
 
 // Join writes a node's row, with the time. The first time it is refused without a synchronous standby; always when a

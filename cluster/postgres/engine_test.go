@@ -22,6 +22,7 @@ import (
 // server is a PostgreSQL that answers each call as a test has it.
 type server struct {
 	*Engine
+	readOnly     string
 	dials, calls atomic.Int32
 	version      atomic.Value // string; none: it reports none
 	answer       atomic.Value // func(*pgproto3.Backend, net.Conn), to a call
@@ -30,11 +31,11 @@ type server struct {
 // within has a test use a server in virtual time.
 func within(t *testing.T, test func(*testing.T, *server)) {
 	bubble.Test(t, func(t *testing.T) {
-		e, err := Open(Config{Database: "host=127.0.0.1 user=mta dbname=mta sslmode=disable"})
+		e, err := Open(Config{Database: "host=127.0.0.1,127.0.0.2 user=mta dbname=mta sslmode=disable"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := &server{Engine: e}
+		s := &server{Engine: e, readOnly: "off"}
 		s.answer.Store(good)
 		e.cfg.DialFunc = func(context.Context, string, string) (net.Conn, error) {
 			s.dials.Add(1)
@@ -65,7 +66,7 @@ func (s *server) serve(c net.Conn) {
 		}
 		switch m.(type) {
 		case *pgproto3.Query:
-			row(b, "off") // read only
+			row(b, s.readOnly)
 			ready(b)
 		case *pgproto3.Sync:
 			s.calls.Add(1)
@@ -202,6 +203,50 @@ func TestACallThatNobodyWaitsForGoesOn(t *testing.T) {
 	})
 }
 
+func TestAnErrorIsOneLineWithTheRemedy(t *testing.T) {
+	failed := func(code, text string) func(*pgproto3.Backend, net.Conn) {
+		return func(b *pgproto3.Backend, _ net.Conn) {
+			b.Send(&pgproto3.ErrorResponse{Severity: "ERROR", Code: code, Message: text})
+			ready(b)
+		}
+	}
+	for name, test := range map[string]struct {
+		begin   func(*server)
+		want    string
+		unknown bool
+	}{
+		"no server": {func(s *server) {
+			s.cfg.DialFunc = func(_ context.Context, _, address string) (net.Conn, error) {
+				return nil, fmt.Errorf("%s is down", address)
+			}
+		}, "`: 127.0.0.1:5432 (127.0.0.1): dial error: 127.0.0.1:5432 is down; 127.0.0.2:5432 (127.0.0.2): dial", false},
+		"a standby":  {func(s *server) { s.readOnly = "on" }, "(127.0.0.1): it is a standby that has not been promoted", false},
+		"no answer":  {func(s *server) { s.answer.Store(func(*pgproto3.Backend, net.Conn) {}) }, "unknown: no answer in time: if the server runs, its commit waits for a standby that is away: start that", true},
+		"no network": {func(s *server) { s.cfg.DialFunc = hang }, "no connection to the database: no answer in time", false},
+		"locked":     {func(s *server) { s.answer.Store(failed("55P03", "lock timeout")) }, "lock timeout (SQLSTATE 55P03): a transaction before it has not ended: it may wait for a standby that is away", false},
+		"no schema":  {func(s *server) { s.answer.Store(failed("3F000", "no schema")) }, "(SQLSTATE 3F000): run 'mta cluster init'", false},
+		"cut off":    {func(s *server) { s.answer.Store(func(_ *pgproto3.Backend, c net.Conn) { c.Close() }) }, "EOF: the server, or a proxy before it, has closed the connection", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			within(t, func(t *testing.T, s *server) {
+				test.begin(s)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				err := s.call(ctx)
+				if err == nil || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "\n") ||
+					Unknown(err) != test.unknown {
+					t.Errorf("the error, unknown: %t, is %v", Unknown(err), err)
+				}
+			})
+		})
+	}
+}
+
+func hang(context.Context, string, string) (net.Conn, error) {
+	<-time.After(time.Minute)
+	return nil, net.ErrClosed
+}
+
 func TestConnectionsWithoutAnAnswerAreClosed(t *testing.T) {
 	within(t, func(t *testing.T, s *server) {
 		s.answer.Store(func(*pgproto3.Backend, net.Conn) {})
@@ -260,8 +305,8 @@ func (s *server) answers(text string) {
 	s.answer.Store(func(b *pgproto3.Backend, _ net.Conn) { row(b, text); ready(b) })
 }
 
-// fault checks that an error names a row that was left out.
-func fault(t *testing.T, err error, want string) {
+// expectFault checks that an error names a row that was left out.
+func expectFault(t *testing.T, err error, want string) {
 	t.Helper()
 	if err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("the fault is %v, want %q", err, want)
@@ -281,14 +326,14 @@ func TestRowsThatSomebodyHasEdited(t *testing.T) {
 			if err != nil || !slices.Equal(r.Books[52], []owner.Entry{{Name: "y", Node: 2, N: [4]int64{3, 1, 1, -1}}}) {
 				t.Errorf("%v, %v", r.Books, err)
 			}
-			fault(t, r.Fault, fmt.Sprintf(`a row of shard 52 in mta_cluster.books, of limit "x", has node %d`, node))
+			expectFault(t, r.Fault, fmt.Sprintf(`a row of shard 52 in mta_cluster.books, of limit "x", has node %d`, node))
 
 			s.answers(fmt.Sprintf(`{"rows": [{"key": "aw==", "node": %d, "number": 3}, {"key": "bA==", "node": 2, "number": 4}]}`, node))
 			keys, err := s.Keys(t.Context(), once.Call{Parts: make([]once.Part, 2)})
 			if err != nil || keys.Rows[0].Node != 0 || keys.Rows[0].Number != 3 || keys.Rows[1].Node != 2 {
 				t.Errorf("%+v, %v", keys, err)
 			}
-			fault(t, keys.Fault, fmt.Sprintf(`the row in mta_cluster.keys whose key is "k" has node %d`, node))
+			expectFault(t, keys.Fault, fmt.Sprintf(`the row in mta_cluster.keys whose key is "k" has node %d`, node))
 
 			s.answers(fmt.Sprintf(`{"last": 9, "after": [{"kind": "a", "key": "aw==", "number": -5, "node": 1}],
 				"rows": [{"kind": "a", "key": "aw==", "number": 7, "node": %d}, {"kind": "a", "key": "bA==", "number": 8, "node": 2}]}`, node))
@@ -296,8 +341,8 @@ func TestRowsThatSomebodyHasEdited(t *testing.T) {
 			if err != nil || len(c.Rows) != 2 || c.Rows[0].Number != 7 || c.Rows[1].Node != 2 || c.Rows[1].Fault != nil {
 				t.Fatalf("%+v, %v", c, err)
 			}
-			fault(t, c.Rows[0].Fault, fmt.Sprintf("it has node %d and number 7", node))
-			fault(t, c.After[0].Fault, "it has node 1 and number -5")
+			expectFault(t, c.Rows[0].Fault, fmt.Sprintf("it has node %d and number 7", node))
+			expectFault(t, c.After[0].Fault, "it has node 1 and number -5")
 		}
 	})
 }
@@ -314,7 +359,7 @@ func TestAMemberThatSomebodyHasEdited(t *testing.T) {
 				v.Members[1].Sums != nil {
 				t.Errorf("%+v, %v", v, err)
 			}
-			fault(t, v.Fault, want)
+			expectFault(t, v.Fault, want)
 		}
 		s.answers(`{"version": 6, "members": [{"number": 1, "incarnation": 9}, {"number": 70000}]}`)
 		if v, err := s.View(t.Context()); err == nil || v.Members != nil || v.Version != 0 {
