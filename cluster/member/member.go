@@ -75,9 +75,10 @@ type owned struct {
 type holding struct {
 	shares *share.Holder
 	owner  uint16
-	epoch  uint64 // of the row, when owner was read
-	asked  uint16 // the node that has the newest ask
-	via    uint16 // through whom it was asked, too
+	epoch  uint64        // of the row, when owner was read
+	since  time.Duration // when those had been read first
+	asked  uint16        // the node that has the newest ask
+	via    uint16        // through whom it was asked, too
 }
 
 // New makes the member of a process that has just begun. fault is given what others sent and is refused.
@@ -201,8 +202,8 @@ func (m *Member) Result(now time.Duration, r owner.Result, send func(Message)) {
 	}
 	if e.Heads != nil {
 		for s, h := range m.holders { // a book that has begun knows what is in use when all have asked
-			if now, epoch := e.Heads[s].Decides(), e.Heads[s].Epoch; now != h.owner || epoch != h.epoch {
-				h.owner, h.epoch = now, epoch
+			if owner, epoch := e.Heads[s].Decides(), e.Heads[s].Epoch; owner != h.owner || epoch != h.epoch {
+				h.owner, h.epoch, h.since = owner, epoch, now
 				h.shares.Nudge()
 			}
 		}
@@ -252,7 +253,7 @@ func (m *Member) Asks(now time.Duration, send func(Message)) {
 // Unanswered is for how long another node has not answered what this one has asked it, the longest of all.
 func (m *Member) Unanswered(now time.Duration) (node uint16, longest time.Duration) {
 	for _, h := range m.holders {
-		if d := h.shares.Unanswered(now); d > longest && h.owner != m.cfg.Node && h.owner != 0 {
+		if d := min(h.shares.Unanswered(now), now-h.since); d > longest && h.owner != m.cfg.Node && h.owner != 0 {
 			node, longest = h.owner, d
 		}
 	}

@@ -69,17 +69,18 @@ func (d Dead) may(have, own kept, row *postgres.Member, now float64, off bool) e
 		return refuse("node %d has it from another cluster, whose database is another one", d.Number)
 	case row == nil || have.Incarnation < row.Incarnation: // it was forgotten
 		if old != "" && !off {
-			return refuse("%s. What has left since it was made would leave twice. --dead if nothing newer is left", old)
+			return refuse("%s. What has left since it was made would leave twice. If you have no newer copy, add "+
+				"--dead", old)
 		}
 		return nil
 	case have.Incarnation > row.Incarnation:
 		return refuse("the database has lost writes: it has incarnation %d of node %d, which has joined as %d",
 			row.Incarnation, d.Number, have.Incarnation)
 	case row.Ago < absent.Seconds() && !off:
-		return refuse("node %d at %s answered %.0f s ago: stop it and wait for %.0f s; --dead if its machine is off",
+		return refuse("node %d at %s answered %.0fs ago: stop it and wait for %.0f s; --dead if its machine is off",
 			d.Number, row.Address, row.Ago, absent.Seconds())
 	case old != "":
-		return refuse("%s. What has left since it was made would leave twice. If nothing newer is left, 'mta cluster "+
+		return refuse("%s. What has left since it was made would leave twice. If you have no newer copy, 'mta cluster "+
 			"forget %d' first", old, d.Number)
 	}
 	return nil
@@ -90,8 +91,8 @@ func (k kept) old(row *postgres.Member, now float64) string {
 	forgotten := row != nil && row.Forgotten && row.Incarnation == k.Incarnation+1 // Seen is as the node left it
 	switch {
 	case row == nil || row.Incarnation != k.Incarnation && !forgotten:
-		return fmt.Sprintf("it may be an old copy: node %d was forgotten, and the database does not have any more "+
-			"when it was seen last", k.Node)
+		return fmt.Sprintf("it may be an old copy: node %d was forgotten, and the database no longer has when it "+
+			"was last seen", k.Node)
 	case k.Process < row.Process:
 		return fmt.Sprintf("it is an old copy: node %d has run with another one since", k.Node)
 	case k.Seen == 0:

@@ -99,6 +99,7 @@ type Membership struct {
 	mu      sync.Mutex // guards what follows
 	view    postgres.View
 	read    time.Duration // by the clock: when view was
+	steady  time.Duration // since when there were readings without a gap
 	node    *node.Node
 	joined  bool          // node may run: the row is its
 	over    bool          // it may not any more
@@ -276,7 +277,7 @@ func (m *Membership) run() {
 	links.Wait()
 }
 
-// depart has the row show no boot: nothing of this process goes on, so that another machine need not wait.
+// depart has the row show no boot: this relay has stopped in order, so that another machine need not wait.
 func (m *Membership) depart() {
 	m.mu.Lock()
 	stays := m.over || m.failed != nil
@@ -315,6 +316,9 @@ func (m *Membership) attend() {
 	if own := m.described(); err == nil {
 		m.mu.Lock()
 		was := m.count()
+		if now := m.cfg.clock(); m.view.Members == nil || now-m.read > absent {
+			m.steady = now
+		}
 		m.view, m.read = view, m.cfg.clock()
 		m.sums = own
 		m.compare()
@@ -379,6 +383,10 @@ func (m *Membership) join(ctx context.Context, view postgres.View) (err error) {
 				"%s: %v; 'mta cluster forget %d', move the file away, and this relay joins anew", m.cfg.Path, err,
 				m.number))}
 		}
+	}
+	if m.have.Node != 0 && m.have.Node != m.number {
+		return final{Refusal(fmt.Sprintf("%s belongs to node %d, and the certificate %s to node %d: one of the two is "+
+			"the wrong one", m.cfg.Path, m.have.Node, m.cfg.Pair.Certificate, m.number))}
 	}
 	if err := m.right(row, view); err != nil {
 		if m.node != nil && errors.As(err, new(lost)) {
@@ -510,23 +518,23 @@ func (m *Membership) right(row *postgres.Member, view postgres.View) error {
 	case row == nil, have.Incarnation == 0 && row.Forgotten:
 		return nil
 	case have.Incarnation == 0:
-		return final{refuse("the number belongs to the relay at %s, seen %.0f s ago, and this data directory is not "+
-			"its. Issue a certificate with another number; %s", row.Address, row.Ago, gone)}
+		return final{refuse("the number belongs to the relay at %s, seen %.0fs ago, and this data directory is not "+
+			"that relay's. Issue a certificate with another number; %s", row.Address, row.Ago, gone)}
 	case have.Incarnation < row.Incarnation:
-		return ousted{final{refuse("this node was forgotten, and may have been replaced: it has incarnation %d, and "+
-			"its row %d. If no other relay has the number, %s; else it needs a certificate with another number, too",
-			have.Incarnation, row.Incarnation, anew)}}
+		return ousted{final{refuse("this node was forgotten, and may have been replaced: it is incarnation %d, and "+
+			"the database has %d. If no other relay has the number, %s; else it needs a certificate with another "+
+			"number, too", have.Incarnation, row.Incarnation, anew)}}
 	case have.Incarnation > row.Incarnation && view.Reset == followed:
 		return lose("it has incarnation %d of this node, which has joined as %d", row.Incarnation, have.Incarnation)
 	case have.Incarnation > row.Incarnation:
 		return nil
 	case have.behind(row), m.node != nil && row.Process == have.Process && row.Life != m.cfg.life:
-		return ousted{final{refuse("another process has joined at %s, seen %.0f s ago: one of the two data "+
+		return ousted{final{refuse("another process has joined at %s, seen %.0fs ago: one of the two data "+
 			"directories is a copy, or was restored from a backup or a snapshot, and what has left since would leave "+
 			"twice. Stop one; %s, and %s", row.Address, row.Ago, gone, anew)}}
 	case m.node == nil && row.Boot != 0 && row.Boot != m.cfg.boot && row.Ago < absent.Seconds():
 		return refuse("its relay has run on another machine, or before a restart of this one, and was seen at %s "+
-			"%.0f s ago: this one may start when that was not seen for %.0f s", row.Address, row.Ago, absent.Seconds())
+			"%.0fs ago: this one may start when that was not seen for %.0f s", row.Address, row.Ago, absent.Seconds())
 	}
 	return nil
 }

@@ -376,11 +376,11 @@ func TestANewNodeIsKnownWhenItIsMet(t *testing.T) {
 func TestWhoMayNotTakePart(t *testing.T) {
 	within(t, func(s *site) {
 		s.db.standby = false
-		s.refusedUntil(1, "a", 1, "no synchronous standby (none is synchronous and streaming)", true)
+		s.refusedUntil(1, "a", 1, "no synchronous standby (none is synchronous and streaming: start it, ", true)
 		s.db.standby = true
 		m := s.starts(1, "a", 1)
 		s.pass(10 * time.Second)
-		s.refused(1, "b", 2, "belongs to the relay at 10.0.0.1:2571, seen 0 s ago, and this data directory is not its")
+		s.refused(1, "b", 2, "belongs to the relay at 10.0.0.1:2571, seen 0s ago, and this data directory is not that relay's")
 		text, err := os.ReadFile(filepath.Join(s.dir, "a", "cluster"))
 		if err != nil {
 			t.Fatal(err)
@@ -398,8 +398,9 @@ func TestWhoMayNotTakePart(t *testing.T) {
 			s.refused(1, "copy", 4, "another process has joined at 10.0.0.1:2571")
 		}
 		m.Close()
+		s.refused(2, "a", 5, "a/cluster belongs to node 1, and the certificate "+filepath.Join(s.dir, "ca", "node-2.pem")+" to node 2")
 		s.db.forget(1)
-		s.refused(1, "a", 5, "this node was forgotten, and may have been replaced: it has incarnation 1, and its row 2")
+		s.refused(1, "a", 5, "this node was forgotten, and may have been replaced: it is incarnation 1, and the database has 2")
 		m = s.starts(1, "b", 6)
 		defer m.Close()
 		if row := s.db.members[1]; row.Incarnation != 2 || row.Process != 1 || row.Forgotten {
@@ -555,6 +556,8 @@ func TestNodesWithOneNodeid(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.pass(10 * time.Second)
+		alarmed(two, "have nobody who decides: after 'mta cluster reset' nobody has any")
+		s.pass(Term.Length + 10*time.Second)
 		alarmed(two, `node 1 at 10.0.0.1:2571 has the nodeid "mx"`)
 		one.Close()
 		s.db.forget(1)
@@ -836,11 +839,11 @@ func TestAlarms(t *testing.T) {
 		s.db.set(func() { s.db.away = errAway })
 		s.pass(20 * time.Second)
 		_, away, _, _ = m.Trouble()
-		expect("database", away, "for 20s: what this relay has of shared limits ends within 2m40s, and then their "+
-			"mail waits (connection refused)")
+		expect("database", away, "for 20s: this relay's share of the shared limits runs out in 2m40s; then mail under them waits "+
+			"(connection refused)")
 		s.pass(3 * time.Minute)
 		_, away, _, _ = m.Trouble()
-		expect("database", away, "of shared limits has ended, and their mail waits")
+		expect("database", away, "share of the shared limits has run out: mail under them waits")
 		s.db.set(func() { s.db.away, s.db.standby = nil, true })
 		s.pass(look)
 		_, away, standby, _ = m.Trouble()
@@ -866,26 +869,83 @@ func TestANodeThatDoesNotAnswer(t *testing.T) {
 		defer m.Close()
 		s.pass(2 * time.Second)
 		m.Node().Want(share.Limit{Name: "big", Connections: 7}, 1)
-		s.pass(5 * time.Second)
-		if part, database, _, _ := m.Trouble(); part+database != "" {
-			t.Errorf("after five seconds: %q, %q", part, database)
+		trouble := func(want string) {
+			t.Helper()
+			if part, database, _, _ := m.Trouble(); !strings.HasPrefix(part+database, want) || want == "" && part+database != "" {
+				t.Errorf("trouble: %q, %q; want %q", part, database, want)
+			}
 		}
-		if m.Away(2) || !m.Own(1) || m.Own(2) {
+		beats := func(n int) {
+			for range n {
+				s.db.set(func() {
+					for i := range s.db.heads {
+						s.db.heads[i].Beat++
+					}
+				})
+				s.pass(time.Second)
+			}
+		}
+		beats(5)
+		trouble("")
+		if m.Away(2) != "" || !m.Own(1) || m.Own(2) {
 			t.Error("node 2 is away, or not another one")
 		}
-		s.pass(15 * time.Second)
+		beats(15)
 		s.db.set(func() {
 			s.db.members[2] = postgres.Member{Number: 2, Address: "10.0.0.2:2571", Incarnation: 1, Ago: 21}
 		})
-		if s.pass(look); !m.Away(2) || m.Away(1) {
-			t.Error("node 2 is not away, or node 1 is")
+		if beats(5); m.Away(2) != "it has not been seen lately" || m.Away(1) != "" {
+			t.Errorf("node 2 is away: %q; node 1: %q", m.Away(2), m.Away(1))
 		}
-		if part, _, _, _ := m.Trouble(); !strings.HasPrefix(part, "node 2 at 10.0.0.2:2571, which decides about limits, has not answered") {
-			t.Errorf("after twenty: %q", part)
+		trouble("node 2 at 10.0.0.2:2571, which decides about limits, has not answered for 27s what this relay has asked it")
+		s.db.set(func() { s.db.away = errAway })
+		if s.pass(time.Minute); m.Away(1) != "this node has not been able to read the cluster's database for 1m2s" || m.Node().Lacks("big") != "the cluster's database does not answer" {
+			t.Errorf("node 1 is away: %q; a limit lacks %q", m.Away(1), m.Node().Lacks("big"))
 		}
+		s.db.set(func() { s.db.away = nil })
+		beats(5)
+		trouble("") // its answers wait for the database, too
+		s.pass(20 * time.Second)
+		trouble("the limits of 64 of 64 shards have nobody who decides: node 2 at 10.0.0.2:2571, which decides about them, does not reach the database, and has not stopped in order. Other nodes take them within 2m50s; mail")
+		if got := m.Node().Lacks("big"); got != "no node decides about it yet: see 'mta cluster status'" {
+			t.Errorf("the limit lacks %q", got)
+		}
+		s.db.forget(2)
+		s.pass(look)
+		trouble("the limits of 64 of 64 shards have nobody who decides: node 2 was forgotten, and what it had granted has not ended. Other nodes take them within 2m45s")
 		s.pass(4 * time.Minute) // its beat stands still: it is gone
 		if part, _, _, _ := m.Trouble(); part != "" || m.Node().Allowed("big") != 1 {
 			t.Errorf("after a take-over: %q, %d allowed", part, m.Node().Allowed("big"))
+		}
+	})
+}
+
+// A member that hangs, or crashed, is named; one that has stopped in order is not.
+func TestAMemberThatIsMissing(t *testing.T) {
+	within(t, func(s *site) {
+		sums := func() map[string]string { return map[string]string{"": "x"} }
+		m, other := s.starts(1, "a", 1), s.starts(2, "b", 2)
+		defer m.Close()
+		m.Describe(sums, sums)
+		other.Describe(sums, sums)
+		s.pass(2 * look)
+		hung := s.db.members[2]
+		other.Close()
+		s.pass(2 * time.Minute)
+		if part, _, _, _ := m.Trouble(); part != "" {
+			t.Errorf("a node has stopped: %q", part)
+		}
+		s.db.set(func() { s.db.members[2] = hung })
+		s.pass(look)
+		if part, _, _, _ := m.Trouble(); !strings.HasPrefix(part, "nodes that did not stop in order have not been seen: node 2 at 10.0.0.2:2571 for 2m") {
+			t.Errorf("a node has crashed: %q", part)
+		}
+		s.db.set(func() { s.db.away = errAway })
+		s.pass(time.Minute)
+		s.db.set(func() { s.db.away = nil })
+		s.pass(look)
+		if part, _, _, _ := m.Trouble(); part != "" {
+			t.Errorf("the database is back: %q", part)
 		}
 	})
 }
@@ -1005,7 +1065,7 @@ func TestADeadNode(t *testing.T) {
 		anew := s.starts(1, "c", 4) // the number has another relay now, which is not forgotten
 		defer anew.Close()
 		s.pass(10 * time.Second)
-		wants("it may be an old copy: node 1 was forgotten, and the database does not have any more", false)
+		wants("it may be an old copy: node 1 was forgotten, and the database no longer has", false)
 		if err := m.Fence(t.Context(), wants("", true), true); err != nil || s.db.members[1].Forgotten {
 			t.Errorf("%v, and the row is %+v", err, s.db.members[1])
 		}
@@ -1046,13 +1106,13 @@ func TestAnOldCopyOfADeadNode(t *testing.T) {
 		dead.Close()
 		s.pass(25 * time.Second)
 		for _, off := range []bool{false, true} {
-			wants(copied, "later. What has left since it was made would leave twice. If nothing newer is left, 'mta cluster forget 1' first", off)
+			wants(copied, "later. What has left since it was made would leave twice. If you have no newer copy, 'mta cluster forget 1' first", off)
 			wants(path, "", off)
 		}
 		s.db.forget(1)
 		s.pass(time.Hour)
 		wants(path, "", false)
-		wants(copied, "--dead if nothing newer is left", false)
+		wants(copied, "If you have no newer copy, add --dead", false)
 		wants(copied, "", true)
 
 		text, err := smallfile.Marshal(&kept{Node: 1, Name: "a", Incarnation: 1, Process: 1}) // an earlier program's
@@ -1064,7 +1124,7 @@ func TestAnOldCopyOfADeadNode(t *testing.T) {
 		}
 		wants(copied, "a version before this one", false)
 		delete(s.db.members, 1)
-		wants(path, "node 1 was forgotten, and the database does not have any more when it was seen last", false)
+		wants(path, "node 1 was forgotten, and the database no longer has when it was last seen", false)
 	})
 }
 
@@ -1128,9 +1188,9 @@ func TestANodeGoesOnByItsPart(t *testing.T) {
 		s.db.set(func() { s.db.away = errAway })
 		s.pass(500 * time.Millisecond)
 		one.Node().Want(limit, 10)
-		is(0, "ends within 2m58s, and in 3m14s their mail goes on, by 1/2 of each")
+		is(0, "runs out in 2m58s; in 3m14s mail under them goes on, by 1/2 of each")
 		s.pass(3*time.Minute + 2*time.Second)
-		is(0, "has ended, and in 11s their mail goes on, by 1/2 of each")
+		is(0, "has run out; in 11s mail under them goes on, by 1/2 of each")
 		s.pass(11 * time.Second)
 		is(5, "this relay sends by 1/2 of each shared limit")
 		s.db.set(func() { s.db.away = nil })

@@ -177,12 +177,68 @@ func (m *Membership) Ousted() error {
 // Own reports whether a number is this relay's.
 func (m *Membership) Own(number uint16) bool { return number == m.number }
 
-// Away reports whether a member has not been seen for 20 s.
-func (m *Membership) Away(number uint16) bool {
+// Away is why a member counts as away, "" if it does not: it has not been seen for 20 s, as far as this relay can read.
+func (m *Membership) Away(number uint16) string {
 	row := m.member(number)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return row.Ago+(m.cfg.clock()-m.read).Seconds() > absent.Seconds()
+	switch read := m.cfg.clock() - m.read; {
+	case row.Ago > absent.Seconds():
+		return "it has not been seen lately"
+	case read+m.ago(&row) > absent:
+		return fmt.Sprintf("this node has not been able to read the cluster's database for %v", read.Round(time.Second))
+	}
+	return ""
+}
+
+// ago is how long before the newest reading a member was seen.
+func (m *Membership) ago(row *postgres.Member) time.Duration {
+	return time.Duration(row.Ago * float64(time.Second))
+}
+
+// orphaned is why mail waits for limits of shards that have an owner no more; "" without any.
+func (m *Membership) orphaned(all []owner.Silence) string {
+	if len(all) == 0 {
+		return ""
+	}
+	left, first := time.Duration(0), all[0].Head
+	for _, s := range all {
+		left = max(left, s.Left+10*time.Second) // nodes take some at a time
+	}
+	why, row := "", m.member(first.Node)
+	switch {
+	case first.Incarnation == 0:
+		why = "after 'mta cluster reset' nobody has any"
+	case first.Incarnation < row.Incarnation:
+		why = fmt.Sprintf("node %d was forgotten, and what it had granted has not ended", first.Node)
+	default:
+		why = fmt.Sprintf("node %d at %s, which decides about them, does not reach the database, and has not stopped "+
+			"in order", first.Node, row.Address)
+	}
+	return fmt.Sprintf("the limits of %d of %d shards have nobody who decides: %s. Other nodes take them within %s; "+
+		"mail that needs a larger part of these limits waits until then", len(all), owner.Shards, why,
+		left.Round(time.Second))
+}
+
+// missing names members that have not been seen for long, and did not stop in order; "" for none. A node that stops
+// leaves its row without a boot.
+func (m *Membership) missing() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var words []string
+	for i := range m.view.Members {
+		row := &m.view.Members[i]
+		if !row.Forgotten && row.Number != m.number && row.Boot != 0 && m.ago(row) > lasting &&
+			m.cfg.clock()-m.steady > absent { // or they, too, have just got the database back
+			words = append(words, fmt.Sprintf("node %d at %s for %s", row.Number, row.Address,
+				m.ago(row).Round(time.Second)))
+		}
+	}
+	if len(words) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("nodes that did not stop in order have not been seen: %s. Start their relays; if one is gone "+
+		"for good, 'mta cluster adopt' its mail, or 'mta cluster forget' it", some(words, "; "))
 }
 
 // Mixed returns which members have another version of the program, "" for none.
@@ -211,16 +267,16 @@ func (m *Membership) mixed(but uint16) string {
 
 // afterLoss is what happens while the database does not answer.
 func (s *Status) afterLoss() string {
-	ends, waits := "what this relay had of shared limits has ended", ", and their mail waits"
+	ends, waits := "this relay's share of the shared limits has run out", ": mail under them waits"
 	if left := Term.Holds() - s.Silent; left > 0 {
-		ends = fmt.Sprintf("what this relay has of shared limits ends within %s", left.Round(time.Second))
-		waits = ", and then their mail waits"
+		ends = fmt.Sprintf("this relay's share of the shared limits runs out in %s", left.Round(time.Second))
+		waits = "; then mail under them waits"
 	}
 	switch {
 	case s.Reserve == 0:
 		return ends + waits
 	case s.From > 0:
-		return fmt.Sprintf("%s, and in %s their mail goes on, by 1/%d of each", ends, s.From.Round(time.Second),
+		return fmt.Sprintf("%s; in %s mail under them goes on, by 1/%d of each", ends, s.From.Round(time.Second),
 			s.Reserve)
 	}
 	return fmt.Sprintf("this relay sends by 1/%d of each shared limit", s.Reserve)
@@ -303,11 +359,17 @@ func (m *Membership) Trouble() (part, database, standby, certificate string) {
 			"delete the row", rows)
 	}
 	if part+database == "" && n != nil {
+		part = m.orphaned(n.Orphans())
+	}
+	if part+database == "" && n != nil {
 		if other, d := n.Unanswered(); d > deaf {
-			part = fmt.Sprintf("node %d at %s, which decides about limits, has not answered this relay for %s: mail "+
-				"will wait for its parts of these. If that relay runs, check that this one reaches its port, and the "+
+			part = fmt.Sprintf("node %d at %s, which decides about limits, has not answered for %s what this relay "+
+				"has asked it: mail will wait for its parts of these. Check that this relay reaches its port, and the "+
 				"logs and certificates of both", other, m.member(other).Address, d.Round(time.Second))
 		}
+	}
+	if part+database == "" {
+		part = m.missing()
 	}
 	if part+database == "" {
 		part = m.cfg.Changes.Trouble()

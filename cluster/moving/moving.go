@@ -86,7 +86,7 @@ type Batch interface {
 type Node struct {
 	Number    uint16
 	Forgotten bool
-	Away      bool // it has not been seen for a while
+	Away      string // why it counts as away, "": it does not
 }
 
 // Config is a mover's.

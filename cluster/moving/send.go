@@ -106,8 +106,8 @@ func (c *crew) invite(ctx context.Context) {
 		m.mu.Unlock()
 		switch {
 		case waits, rests:
-		case n.Away:
-			m.leftOut(p, errors.New("it has not been seen lately"))
+		case n.Away != "":
+			m.leftOut(p, errors.New(n.Away))
 		default:
 			c.with[n.Number] = true
 			c.out++

@@ -23,6 +23,9 @@ const settling = 20 * time.Millisecond
 // ErrAway is why a claim has no outcome: the engine does not answer. The request must be refused for now.
 var ErrAway = errors.New("the cluster's database does not answer")
 
+// ErrLost is why a claim has no outcome: no call is made any more.
+var ErrLost = errors.New("the cluster's database has lost writes: see 'mta cluster status'")
+
 // ErrEnded is why a claim has no outcome: the process ends.
 var ErrEnded = errors.New("this node leaves the cluster")
 
@@ -73,7 +76,9 @@ func (k *keys) idle() bool {
 // accepted. Then Accepted or Refused must follow. It waits for the engine, 5 s at most. After an error nothing is
 // claimed.
 func (n *Node) Claim(ctx context.Context, key, note string) (d once.Decision, err error) {
-	if n.Silent() > owner.Gap || n.Lost() != nil {
+	if n.Lost() != nil {
+		return d, ErrLost
+	} else if n.Silent() > owner.Gap {
 		return d, ErrAway
 	}
 	var decided chan once.Decision

@@ -90,6 +90,7 @@ type Node struct {
 	faults  []error
 	leaving bool
 	heard   time.Duration // when the engine's last result came, 0: none has
+	whole   time.Duration // since when results have come without a gap
 	seen    float64       // by func Seen
 	failing bool          // the engine's last call had no result
 	standby error         // as of its newest result
@@ -309,6 +310,9 @@ func (n *Node) beat(ctx context.Context) {
 	fault := n.plausible(&r)
 	n.leftOut(fault, n.use(func(m *member.Member, now time.Duration) {
 		m.Result(now, r, func(msg member.Message) { out = append(out, msg) })
+		if n.heard == 0 || now-n.heard > owner.Gap {
+			n.whole = now
+		}
 		n.heard, n.failing, n.standby, lost = now, false, r.Standby, m.Keeper().Lost()
 	}))
 	if !n.save() {
@@ -364,8 +368,12 @@ func (n *Node) unheard(ctx context.Context, err error) {
 	if ctx.Err() == nil {
 		n.away.Failed("", "error", err)
 		n.mu.Lock()
+		was := n.failing
 		n.failing = true
 		n.mu.Unlock()
+		if !was && n.cfg.Changed != nil { // what waits has a reason now
+			n.cfg.Changed()
+		}
 	}
 }
 
@@ -444,10 +452,53 @@ func (n *Node) Reset(number uint64) {
 	n.cfg.Log.Info("this node begins anew in its cluster after a reset", "reset", number)
 }
 
-// Unanswered is for how long another node has not answered what this one has asked it, the longest of all.
+// Unanswered is for how long another node has not answered what this one has asked it, the longest of all: since the
+// engine answers without a break.
 func (n *Node) Unanswered() (node uint16, d time.Duration) {
-	n.use(func(m *member.Member, now time.Duration) { node, d = m.Unanswered(now) })
+	n.use(func(m *member.Member, now time.Duration) {
+		node, d = m.Unanswered(now)
+		d = min(d, now-n.whole)
+	})
 	return node, d
+}
+
+// long is for how long an owner may be silent when its node counts as gone.
+const long = 2 * owner.Gap
+
+// Orphans are the shards that have an owner no more, as far as the engine shows, and wait for another one.
+func (n *Node) Orphans() (all []owner.Silence) {
+	var silent []owner.Silence
+	n.use(func(m *member.Member, now time.Duration) {
+		for shard := range owner.Shards {
+			silent = append(silent, m.Keeper().Silent(now, shard))
+		}
+	})
+	for _, s := range silent {
+		if s.Head.Node != 0 && (s.For >= long || s.Head.Incarnation == 0 ||
+			s.Head.Incarnation < n.cfg.Incarnation(s.Head.Node)) {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// Lacks is why nobody can give this node a part of a limit now; "" otherwise.
+func (n *Node) Lacks(limit string) string {
+	shard := member.Shard(limit)
+	var s owner.Silence
+	var lost error
+	n.use(func(m *member.Member, now time.Duration) {
+		s, lost = m.Keeper().Silent(now, shard), m.Keeper().Lost()
+	})
+	switch {
+	case lost != nil:
+		return ErrLost.Error()
+	case n.Failing() || n.Silent() > owner.Gap:
+		return ErrAway.Error()
+	case s.Head.Node != 0 && (s.For >= long || s.Head.Incarnation == 0):
+		return "no node decides about it yet: see 'mta cluster status'"
+	}
+	return ""
 }
 
 // Differences are the limits for which this node decides that nodes have had by several definitions for so long.

@@ -785,7 +785,7 @@ func TestNodesFollowAReset(t *testing.T) {
 			if m.now.Lost() == nil {
 				t.Errorf("node %d has lost nothing", m.id)
 			}
-			if _, err := m.now.Claim(t.Context(), "other", ""); err != ErrAway {
+			if _, err := m.now.Claim(t.Context(), "other", ""); err != ErrLost {
 				t.Errorf("a claim: %v", err)
 			}
 		}

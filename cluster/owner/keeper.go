@@ -125,6 +125,23 @@ func (k *Keeper) Acked(shard int) uint64 { return k.held[shard].acked }
 // Owner is who decided about a shard at the last reading, 0: nobody known.
 func (k *Keeper) Owner(shard int) uint16 { return k.heads[shard].Decides() }
 
+// Silence is that of a shard's owner.
+type Silence struct {
+	Shard int
+	Head  Head
+	For   time.Duration // the row has been the same, as far as this node knows
+	Left  time.Duration // until another node may take the shard
+}
+
+// Silent is the silence of the owner of a shard at the last reading, 0 for one that needs none to be taken.
+func (k *Keeper) Silent(now time.Duration, shard int) (s Silence) {
+	h, still := k.heads[shard], now-k.since[shard]
+	if k.lost == nil && k.held[shard] == nil && h.Node != 0 && !k.mine(h) {
+		s = Silence{shard, h, still, max(0, k.cfg.Term.Waits()-still)}
+	}
+	return s
+}
+
 // Call makes the next call, unless one is on its way. changes returns what the book of a shard has that the engine may
 // not have; it stays changed until Acked names the shard.
 func (k *Keeper) Call(now time.Duration, changes func(shard int) []Entry) (Call, bool) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -60,7 +61,7 @@ func (c *cli) clusterStatus(s api.Cluster) error {
 	f.add("node", "%d", s.Node)
 	if s.Takes {
 		f.add("shards", "%d of %d", s.Shards, owner.Shards)
-		f.add("database", "answered %s", ago(s.Silent))
+		f.add("database", "%s", cmp.Or(s.Lost, "answered "+ago(s.Silent)))
 	}
 	if s.OnLoss == "part" && s.Part > 0 {
 		f.add("on loss", "goes on with 1/%d of each shared limit", s.Part)

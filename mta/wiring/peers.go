@@ -39,7 +39,7 @@ var _ claims = (*node.Node)(nil)
 type peers struct {
 	members interface {
 		Own(number uint16) bool
-		Away(number uint16) bool
+		Away(number uint16) (why string)
 	}
 	node func() claims // nil: this relay takes no part
 }
@@ -71,7 +71,7 @@ func (p peers) Claim(ctx context.Context, key, note string) (c intake.Claimed, e
 			}
 		}
 	case !own && row.Node != 0:
-		c.Away = p.members.Away(row.Node)
+		c.Away = p.members.Away(row.Node) != ""
 	}
 	return c, nil
 }

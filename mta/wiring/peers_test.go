@@ -30,8 +30,13 @@ func (d *desk) Refused(of once.Decision) { d.got = fmt.Sprint(of.Number, " refus
 // members are number 1, and number 3, which is away.
 type members struct{}
 
-func (members) Own(n uint16) bool  { return n == 1 }
-func (members) Away(n uint16) bool { return n == 3 }
+func (members) Own(n uint16) bool { return n == 1 }
+func (members) Away(n uint16) string {
+	if n == 3 {
+		return "it has not been seen lately"
+	}
+	return ""
+}
 
 func TestPeersOfACluster(t *testing.T) {
 	row := func(node uint16, done bool) once.Row {

@@ -155,7 +155,11 @@ func (h *house) rows() (all []moving.Node) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, n := range h.nodes {
-		all = append(all, moving.Node{Number: n.number, Forgotten: n.forgotten, Away: n.away})
+		row := moving.Node{Number: n.number, Forgotten: n.forgotten}
+		if n.away {
+			row.Away = "it has not been seen lately"
+		}
+		all = append(all, row)
 	}
 	return all
 }
