@@ -28,6 +28,8 @@ type Divider interface {
 	Spend(name string)
 	// Held reports whether this relay has a part of a limit. Connections ask for each message.
 	Held(name string) bool
+	// Lacks is why this relay has no part of a limit, if nothing can give it one now; "" otherwise.
+	Lacks(name string) string
 }
 
 // division is what a budget has in place of limits of this relay alone. Connections are places of the budget as those
@@ -206,6 +208,14 @@ func (b *budget) keeps(i int, now time.Time) (why string, until time.Time) {
 	return why, now.Add(wait)
 }
 
+// lacking adds to why mail waits for a limit why nothing gives this relay a part of it now.
+func (v *division) lacking(why string, i int) string {
+	if lacks := v.d.Lacks(v.names[i]); lacks != "" {
+		why += ": " + lacks
+	}
+	return why
+}
+
 // next is when a lane that waits for a limit may go on; zero: when this relay's part has grown.
 func (v *division) next(i int, now time.Time) time.Time {
 	wait := v.d.Next(v.names[i])
@@ -261,7 +271,7 @@ func (l *lane) keptTenant(a *account, now time.Time) (why waitReason) {
 func (l *lane) keptRule(r *RuleRate, now time.Time) waitReason {
 	why := l.keptMessages(r.scope(), r.Tenant, now)
 	if why.What != "" {
-		why.What = r.Why + OfAllRelays
+		why.What = r.Why
 	}
 	return why
 }

@@ -24,6 +24,7 @@ type dealer struct {
 	limits map[string]float64
 	used   map[string]int
 	paced  map[string]*gcra.Limiter
+	lacks  string
 }
 
 func newDealer() *dealer {
@@ -43,6 +44,12 @@ func (d *dealer) want(name string, limit, want float64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.limits[name], d.wanted[name] = limit, want
+}
+
+func (d *dealer) Lacks(string) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.lacks
 }
 
 func (d *dealer) Allowed(name string) int { return int(d.part(name)) }
@@ -126,7 +133,7 @@ func (w *world) why() string {
 	w.s.mu.Lock()
 	defer w.s.mu.Unlock()
 	for _, l := range w.s.lanes {
-		return l.why.What
+		return l.reason(time.Now()).What
 	}
 	return ""
 }
@@ -144,6 +151,7 @@ func TestPartOfConnections(t *testing.T) {
 		if why := w.why(); why != "connection_limit of provider big, of all relays together" {
 			t.Errorf("waits: %s", why)
 		}
+		d.lacks = "the database is away" // now and then
 		for _, part := range []int{1, 4, 2, 0, 3} {
 			d.give(w, map[string]float64{name: float64(part)})
 			time.Sleep(3 * time.Second)
@@ -152,6 +160,9 @@ func TestPartOfConnections(t *testing.T) {
 			}
 			if want := d.wants(name); want <= float64(part) || want > 8 {
 				t.Errorf("with a part of %d, %v are wanted", part, want)
+			}
+			if lacks := w.why() == "connection_limit of provider big, of all relays together: the database is away"; lacks != (part == 0) {
+				t.Errorf("with a part of %d, it waits: %s", part, w.why())
 			}
 		}
 		for _, r := range w.awaitResults(400, time.Hour) {
@@ -192,11 +203,12 @@ func TestPartOfARate(t *testing.T) {
 			if n := len(w.settled()); n < 48 || n > 52 {
 				t.Errorf("%s: %d in 5 s at 10/s", x.name, n)
 			}
+			d.lacks = "the database is away"
 			d.give(w, map[string]float64{x.name: 0})
 			before := len(w.settled())
 			time.Sleep(5 * time.Second)
-			if n := len(w.settled()); n != before {
-				t.Errorf("%s: %d more after the part has ended", x.name, n-before)
+			if n := len(w.settled()); n != before || !strings.HasSuffix(x.waits+": the database is away", w.why()) || !strings.Contains(w.why(), "away") {
+				t.Errorf("%s: %d more after the part has ended; waits: %s", x.name, n-before, w.why())
 			}
 			d.give(w, map[string]float64{x.name: 50})
 			w.awaitResults(200, time.Minute)
@@ -270,7 +282,7 @@ func TestPartOfARule(t *testing.T) {
 		w := newWorld(t, atOnce(func(c *Config) {
 			c.Divider = d
 			c.Limits = func(_ *route.Route, _, tenant string) (l Limits) {
-				rule := RuleRate{Rule: 7, Rate: gcra.Rate{Events: 10}, Why: "slow tenant " + tenant, Tenant: tenant, Shared: "rule for tenant " + tenant}
+				rule := RuleRate{Rule: 7, Rate: gcra.Rate{Events: 10}, Why: "slow tenant " + tenant + OfAllRelays + ": big", Tenant: tenant, Shared: "rule for tenant " + tenant}
 				if tenant == "a" || tenant == "b" {
 					l.Rules = []RuleRate{rule}
 				}
@@ -288,7 +300,7 @@ func TestPartOfARule(t *testing.T) {
 		}
 		time.Sleep(3 * time.Second)
 		a, b := d.wants("rule for tenant a: messages"), d.wants("rule for tenant b: messages")
-		if n := len(w.settled()); n != 50 || a != 10 || b != 10 || !strings.HasSuffix(w.why(), OfAllRelays) {
+		if n := len(w.settled()); n != 50 || a != 10 || b != 10 || !strings.HasSuffix(w.why(), ", of all relays together: big") {
 			t.Errorf("%d arrived, %v and %v wanted, waits: %s", n, a, b, w.why())
 		}
 		d.give(w, map[string]float64{"rule for tenant a: messages": 10})

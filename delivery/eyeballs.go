@@ -46,6 +46,16 @@ func (l *lane) reason(now time.Time) waitReason {
 	if x := l.pace.line; x != nil {
 		why := l.why
 		why.Until = x.next(now) // as of now: only the first in line was run since
+		if x.b.division != nil && why.Until.IsZero() {
+			why.What = x.b.division.lacking(why.What, x.i)
+		}
+		return why
+	}
+	if b := l.waitsOn; b != nil && b.division != nil {
+		why := l.why
+		if n, bounded := b.division.allowed(); bounded && n == 0 {
+			why.What = b.division.lacking(why.What, dividedConnections)
+		}
 		return why
 	}
 	if l.why.What != beingOpened && l.waitsOn != l.siteBudget {

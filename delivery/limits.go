@@ -87,7 +87,7 @@ type Limits struct {
 type RuleRate struct {
 	Rule   int // its number
 	Rate   gcra.Rate
-	Why    string // the rule in words
+	Why    string // the rule in words, with OfAllRelays if it is shared
 	Tenant string // the only one whose mail it is for; "": others' too
 	Source string // the only one whose mail it slows; "": that of others, too
 	Shared string // its name among the relays that share it, see Config.Divider; "": this one has it for itself

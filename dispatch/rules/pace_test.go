@@ -302,7 +302,7 @@ func TestAPaceThatRelaysShare(t *testing.T) {
 func TestARuleThatRelaysShare(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	to := &route.Route{Domain: "slow.example", Site: "slow"}
-	slow := api.Rule{Action: api.RuleSlow, Selection: api.Selection{Domain: "slow.example"}, Rate: "3/s", Since: now, By: "ann"}
+	slow := api.Rule{Action: api.RuleSlow, Selection: api.Selection{Domain: "slow.example"}, Rate: "3/s", Since: now, By: "ann", Reason: "t"}
 	for _, before := range []int{0, 2} {
 		r := paced(t, "", &now)
 		for i := range before {
@@ -318,7 +318,8 @@ func TestARuleThatRelaysShare(t *testing.T) {
 			t.Errorf("without a cluster: %+v", rates)
 		}
 		r.Paces = &dealt{}
-		if rates := r.Rates(to, "a", ""); len(rates) != 1 || rates[0].Shared != "rule for domain slow.example" || rates[0].Rule != before+1 {
+		if rates := r.Rates(to, "a", ""); len(rates) != 1 || rates[0].Shared != "rule for domain slow.example" || rates[0].Rule != before+1 ||
+			rates[0].Why != fmt.Sprintf("rule %d of ann: slow domain slow.example to 3/s, of all relays together: t", before+1) {
 			t.Errorf("%+v", rates)
 		}
 		own := api.Rule{Action: api.RuleSlow, Selection: api.Selection{Domain: "slow.example"}, Rate: "1/s", Since: now, By: ByRelay}

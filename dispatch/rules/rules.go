@@ -218,6 +218,8 @@ func (r *Rules) Rates(rt *route.Route, source, tenant string) (rates []delivery.
 			Rate: gcra.Rate{Events: rate.Count, Per: rate.Per}}
 		if r.Paces != nil && x.By != ByRelay {
 			one.Shared = "rule for " + x.Selection.String() // numbers are each node's own
+			bare := strings.TrimSuffix(one.Why, ": "+x.Reason)
+			one.Why = bare + delivery.OfAllRelays + one.Why[len(bare):]
 		}
 		rates = append(rates, one)
 	}

@@ -70,5 +70,13 @@ func (p Parts) Spend(name string) {
 	}
 }
 
+// Lacks is why nothing can give this relay a part of a limit now; "" otherwise.
+func (p Parts) Lacks(name string) string {
+	if n := p(); n != nil {
+		return n.Lacks(limitName(name))
+	}
+	return "this relay takes no part in its cluster"
+}
+
 // Held reports whether this relay has a part of a limit.
 func (p Parts) Held(name string) bool { return p.Allowed(name) > 0 || p.Next(name) >= 0 }

@@ -317,8 +317,10 @@ var limitValue = regexp.MustCompile(`^(\w+) [^ ]+ of `)
 
 // whence adds to the name of a limit where it was set.
 func (c *domainCase) whence(limit string) string {
-	key := strings.TrimSuffix(strings.TrimPrefix(limit, delivery.PartOf), delivery.OfAllRelays)
-	if origin := c.origins[limitValue.ReplaceAllString(key, "$1 of ")]; origin != "" {
+	key, lacks, all := strings.Cut(strings.TrimPrefix(limit, delivery.PartOf), delivery.OfAllRelays)
+	if origin := c.origins[limitValue.ReplaceAllString(key, "$1 of ")]; origin != "" && all {
+		return strings.TrimSuffix(limit, lacks) + ", set by " + origin + lacks
+	} else if origin != "" {
 		return limit + ", set by " + origin
 	}
 	return limit
@@ -522,6 +524,7 @@ func (c *domainCase) judge() {
 	}
 	able := c.able()
 	c.Ceiling = c.ceiling(able)
+	c.stop()
 	switch until, why := c.hindrance(); {
 	case len(able) == 0:
 		say(until, "no mail is sent: %s", why)
@@ -532,6 +535,17 @@ func (c *domainCase) judge() {
 		say(until, "mail is sent from %d of %d sources, not from the others: %s", len(able), len(c.sources), why)
 	default:
 		c.Until, c.Now = c.afterWarmup(able)
+	}
+}
+
+// stop has no rate be the ceiling while nothing gives this relay a part of a limit, and mail waits for one.
+func (c *domainCase) stop() {
+	l := c.waits()
+	if l == nil || strings.HasPrefix(l.Why, "rule ") {
+		return
+	}
+	if _, why, _ := strings.Cut(l.Why, delivery.OfAllRelays); strings.Contains(why, ": ") {
+		c.Ceiling = api.Ceiling{Binds: l.Why}
 	}
 }
 
