@@ -7,6 +7,7 @@ import (
 
 	"example.org/mta/delivery"
 	"example.org/mta/mta/config"
+	"example.org/mta/mta/datadir"
 	"example.org/mta/submission/request"
 )
 
@@ -14,6 +15,9 @@ import (
 // Ports that others have are not looked at: one of them may be this very relay, which is running.
 func Faults(cfg *config.Config) []string {
 	out := foldersOf(cfg, os.Geteuid()).faults(cfg)
+	if err := datadir.StillOwn(cfg.DataDir, nil); err != nil {
+		out = append(out, fmt.Sprintf("data_dir: %v, and the relay can't start", err))
+	}
 	add := func(title, origin string, addresses ...string) {
 		for _, address := range addresses {
 			if fault := foreign(address); fault != "" {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"example.org/mta/mta/config"
+	"example.org/mta/mta/datadir"
 )
 
 func TestFaultsKeepTheRelayFromStarting(t *testing.T) {
@@ -22,6 +23,13 @@ func TestFaultsKeepTheRelayFromStarting(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := Faults(cfg)
+	cfg.DataDir = t.TempDir()
+	if err := (datadir.Adopted{By: 2, Ended: time.Now()}).Write(cfg.DataDir); err != nil {
+		t.Fatal(err)
+	}
+	if more := Faults(cfg); len(more) != 2 || !strings.Contains(more[0], "was adopted by node 2") {
+		t.Errorf("an adopted directory: %q", more)
+	}
 	if len(got) != 1 || !strings.Contains(got[0], `"there" (test.conf:5)`) || !strings.Contains(got[0], "192.0.2.77") {
 		t.Errorf("%q", got)
 	}

@@ -1,7 +1,9 @@
 package wiring
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -165,13 +167,16 @@ func Cluster(
 	})
 }
 
-// Sums are sums of what all nodes of a cluster need: settings, and stored templates.
+// Sums are sums of what all nodes of a cluster need: settings, stored templates, and the certificate of the authority.
 func Sums(cfg *config.Config, templates *request.Templates) map[string]string {
 	sums, stored := cfg.Sums(), make(map[string]string)
 	for tenant, sum := range templates.Sums() {
 		stored[fmt.Sprintf("templates of %q", tenant)] = sum
 	}
 	maps.Copy(sums, settings.Few("templates", stored))
+	if text, err := os.ReadFile(cfg.Cluster.CA); err == nil { // nodes of two authorities don't talk
+		sums["ca of cluster"] = fmt.Sprintf("%s%.6x", settings.Some, sha256.Sum256(bytes.TrimSpace(text)))
+	}
 	return sums
 }
 

@@ -61,6 +61,24 @@ func TestTemplatesThatDiffer(t *testing.T) {
 	}
 }
 
+// TestAuthoritiesThatDiffer are those of nodes that can't talk.
+func TestAuthoritiesThatDiffer(t *testing.T) {
+	sums := func(authority string) map[string]string {
+		cfg := config.Default()
+		if cfg.Cluster.CA = filepath.Join(t.TempDir(), "ca.pem"); authority != "" {
+			if err := os.WriteFile(cfg.Cluster.CA, []byte(authority), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return Sums(cfg, new(request.Templates))
+	}
+	for authority, want := range map[string]string{"a": "", "a\n": "", "": "", "b": "ca of cluster"} {
+		if names, known := settings.Differing(sums("a"), sums(authority)); !known || strings.Join(names, ", ") != want {
+			t.Errorf("%q: %q, known: %v; want %q", authority, names, known, want)
+		}
+	}
+}
+
 // TestUsersThatDiffer are known by their names and rights, not by their passwords or their order.
 func TestUsersThatDiffer(t *testing.T) {
 	service := func(lines ...string) *auth.Service {

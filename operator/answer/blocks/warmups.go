@@ -132,6 +132,7 @@ func (w *Warmups) do(ctx context.Context, name string, a warmup.Action, dry bool
 	} else {
 		err = w.Controller.Do(ctx, key, a)
 	}
+	waited := err
 	switch {
 	case errors.Is(err, warmup.ErrNoStage):
 		return done, api.Invalid(fmt.Sprintf("plan %s has stages 1 to %d", s.Plan, s.TotalStages), "%v", err)
@@ -140,7 +141,11 @@ func (w *Warmups) do(ctx context.Context, name string, a warmup.Action, dry bool
 			"give the figures of a day of the last two weeks: a number of complaints, or their share of the mail", "%v",
 			err)
 	case errors.Is(err, context.DeadlineExceeded):
-		return done, api.Unavailable("the relay's log says why; it may still be carried out", "%v", err)
+		why := "the relay's log says why"
+		if _, s, err = w.find(name); s.LedgerFailure() != "" {
+			why = s.LedgerFailure()
+		}
+		return done, api.Unavailable(why+"; it may still be carried out", "%v", waited)
 	case err != nil && s.State == api.WarmupCorrupt:
 		return done, api.Unavailable("nothing but a start replaces it: mta warmup start "+name, "%v", err)
 	case err != nil:
