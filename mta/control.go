@@ -113,7 +113,7 @@ func (r *operators) Status() api.Status {
 		HTTP:     r.listeners.Addresses(listen.HTTP),
 		Queue: api.QueueStats{
 			Recovered: s.Recovered, Accepted: s.Accepted, Delivered: s.Delivered, Bounced: s.Bounced,
-			Expired: s.Expired, Removed: s.Removed, Queued: s.Queued,
+			Expired: s.Expired, Removed: s.Removed, Moved: s.Transferred, Queued: s.Queued,
 		},
 		States:  r.queued.States(),
 		Waiting: r.waiting(),

@@ -482,7 +482,11 @@ func TestRemoveAskedBeforeACrash(t *testing.T) {
 			if len(told) != 1 || told[0].ID != id || told[0].Recipients[0].Address != "r0@example.net" || told[0].Recipients[0].Asked != want {
 				t.Errorf("%v: told of %+v", why, told)
 			}
-			if s := balanced(t, q); s.Recovered != 1 || s.Removed != 1 || s.Queued != 0 {
+			removed, transferred := int64(1), int64(0)
+			if why == Transfer {
+				removed, transferred = 0, 1
+			}
+			if s := balanced(t, q); s.Recovered != 1 || s.Removed != removed || s.Transferred != transferred || s.Queued != 0 {
 				t.Fatalf("%+v", s)
 			}
 		})

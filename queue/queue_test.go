@@ -134,7 +134,7 @@ func indexes(l *Lease) []int {
 func balanced(t testing.TB, q *Queue) Stats {
 	t.Helper()
 	s := q.Stats()
-	if s.Recovered+s.Accepted != s.Delivered+s.Bounced+s.Expired+s.Removed+s.Queued {
+	if s.Recovered+s.Accepted != s.Delivered+s.Bounced+s.Expired+s.Removed+s.Transferred+s.Queued {
 		t.Fatalf("recovered %d + accepted %d != delivered %d + bounced %d + expired %d + removed %d + queued %d",
 			s.Recovered, s.Accepted, s.Delivered, s.Bounced, s.Expired, s.Removed, s.Queued)
 	}

@@ -65,8 +65,12 @@ func (q *Queue) settle(id uint64, rcpts []uint16, o Outcome) {
 	}
 	var data schedule.Loc
 	var size uint8
+	moved := int64(0)
 	for _, r := range rcpts {
 		s, e := q.s.Find(id, r)
+		if o == Removed && (e.Action() == schedule.Transfer || e.Action().Leaves()) {
+			moved++
+		}
 		data, size = e.Data(), e.Size
 		q.setNote(e, 0)
 		q.unlist(s, e)
@@ -76,7 +80,8 @@ func (q *Queue) settle(id uint64, rcpts []uint16, o Outcome) {
 		delete(q.rcpts.replies, recipientKey{id, r})
 		q.noteEnd(recipientKey{id, r}, o)
 	}
-	q.count.settle(o, int64(len(rcpts)))
+	q.count.settle(o, int64(len(rcpts))-moved)
+	q.count.Transferred += moved
 	seg := q.segs.Of(data)
 	large := uint64(0)
 	if q.livingAfter(id, len(rcpts)) == 0 {

@@ -27,7 +27,8 @@ func (c *counters) group(messages int) {
 }
 
 // Stats is what a queue is like at one instant. Counts are of recipients unless they say
-// otherwise. Recovered + Accepted = Delivered + Bounced + Expired + Removed + Queued, always.
+// otherwise. Recovered + Accepted = Delivered + Bounced + Expired + Removed + Transferred +
+// Queued, always.
 type Stats struct {
 	Totals
 	Queued int64
@@ -58,6 +59,8 @@ type Totals struct {
 	Bounced   int64
 	Expired   int64
 	Removed   int64
+	// Transferred are at another relay; on disk they are removed.
+	Transferred int64
 }
 
 // DiskStats is what a queue takes.

@@ -98,7 +98,8 @@ func (c *cli) printStatus(s *api.Status) {
 	f.add("disk", "%s taken by the queue, %s of that needed, %s free", legible.Size(s.Disk.Queue),
 		legible.Size(s.Disk.Live), legible.Size(s.Disk.Free))
 	f.add("came in", "%d, and %d were in the queue at the start", q.Accepted, q.Recovered)
-	f.add("went out", "%d delivered, %d bounced, %d expired, %d removed", q.Delivered, q.Bounced, q.Expired, q.Removed)
+	f.add("went out", "%d delivered, %d bounced, %d expired, %d removed, %d moved", q.Delivered, q.Bounced, q.Expired,
+		q.Removed, q.Moved)
 }
 
 func orDefaults(path string) string {

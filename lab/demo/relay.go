@@ -145,7 +145,7 @@ func (r *relay) stats(ctx context.Context) (relayStats, error) {
 	}
 	q := status.Queue
 	s := relayStats{accepted: q.Recovered + q.Accepted, delivered: q.Delivered,
-		bounced: q.Bounced + q.Expired + q.Removed, queued: q.Queued}
+		bounced: q.Bounced + q.Expired + q.Removed + q.Moved, queued: q.Queued}
 	if s.queued == 0 {
 		return s, nil
 	}

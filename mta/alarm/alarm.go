@@ -332,7 +332,7 @@ func (a *Alarms) Run(ctx context.Context, look Sight) {
 			on := w.step(now, &s, look.Sources())
 			dns := look.DNS()
 			waits, why := look.Waits()
-			on[Stuck] = w.stuck(waits, why, s.Delivered+s.Bounced+s.Expired+s.Removed)
+			on[Stuck] = w.stuck(waits, why, s.Delivered+s.Bounced+s.Expired+s.Removed+s.Transferred)
 			on[Sources] = strings.Trim(on[Sources]+"; "+look.Blocked(), "; ")
 			on[Records], on[Audit], on[DNS] = look.Records(), look.Audit(), w.names(now, &dns)
 			on[Logins], on[Certs], on[Milters] = look.Logins(), look.Certificates(), look.Milters()

@@ -139,7 +139,7 @@ type Item struct {
 	ID       string    `json:"id"`                 // 13 characters; ids sort by the time of acceptance
 	Sender   string    `json:"sender"`             // "" is the null sender
 	Size     int64     `json:"size"`               // octets of the content
-	Received time.Time `json:"received"`           // when it was accepted
+	Received time.Time `json:"received"`           // when it was accepted, here or where it was moved from
 	Tenant   string    `json:"tenant,omitempty"`   // on whose behalf
 	Campaign string    `json:"campaign,omitempty"` // a finer label below the tenant
 	Tags     []string  `json:"tags,omitempty"`     // the sender's labels
@@ -160,6 +160,8 @@ type Item struct {
 	Pool string `json:"pool,omitempty"`
 	// the name of the API key that submitted it; only in the answer for one message
 	Key string `json:"key,omitempty"`
+	// the relay that accepted it, and its id there, as node/id; only in the answer for one message
+	MovedFrom string `json:"moved_from,omitempty"`
 
 	Recipients []RecipientStatus `json:"recipients"` // those in the queue that fit the filter, up to a limit
 	Matching   int               `json:"matching"`   // recipients that fit the filter, those left out included
@@ -254,6 +256,8 @@ type List struct {
 	Next     string `json:"next,omitempty"` // after of the next page; absent: this is the last
 	Looked   int    `json:"looked"`         // recipients that were examined for this page
 	Complete bool   `json:"complete"`       // the page is full, or the last; if not, the 150 ms for a page were over
+	// of ids that were asked for: under which others messages have come here that had them at another relay
+	Moved map[string][]string `json:"moved,omitempty"`
 }
 
 // Action is what an operator does to messages.
@@ -634,14 +638,15 @@ type Alarm struct {
 }
 
 // QueueStats counts recipients since the start of the relay. At every instant
-// Recovered + Accepted = Delivered + Bounced + Expired + Removed + Queued.
+// Recovered + Accepted = Delivered + Bounced + Expired + Removed + Moved + Queued.
 type QueueStats struct {
 	Recovered int64 `json:"recovered"` // found in the queue at the start
 	Accepted  int64 `json:"accepted"`  // since
 	Delivered int64 `json:"delivered"` // taken by the remote host
 	Bounced   int64 `json:"bounced"`   // refused for good
 	Expired   int64 `json:"expired"`   // given up after max_age
-	Removed   int64 `json:"removed"`   // by an operator
+	Removed   int64 `json:"removed"`   // by an operator, or cancelled
+	Moved     int64 `json:"moved"`     // to another relay
 	Queued    int64 `json:"queued"`    // still in the queue
 }
 
