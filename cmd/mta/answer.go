@@ -687,10 +687,11 @@ func ofAll[A any](c *cli, cmd *cobra.Command, help string, one func(args []strin
 		var found []everywhere.Row[A]
 		var failed everywhere.Failures
 		if one(args) {
-			found = make([]everywhere.Row[A], 1)
-			found[0], err = everywhere.First(cmd.Context(), nodes, "message "+args[0],
-				func(ctx context.Context) (A, error) { return ask(ctx, client, args) })
-			failed = found[0].Failed
+			for _, id := range nowAt(cmd.Context(), client, nodes, args) { // one, unless it has moved in parts
+				row, failure := everywhere.First(cmd.Context(), nodes, "message "+id,
+					func(ctx context.Context) (A, error) { return ask(ctx, client, []string{id}) })
+				found, failed, err = append(found, row), row.Failed, cmp.Or(err, failure)
+			}
 		} else {
 			found, failed = everywhere.Ask(cmd.Context(), nodes, func(ctx context.Context, _ int) (A, error) {
 				return ask(ctx, client, args)
@@ -698,7 +699,7 @@ func ofAll[A any](c *cli, cmd *cobra.Command, help string, one func(args []strin
 		}
 		switch {
 		case err != nil, len(found) == 0:
-		case asJSON(cmd) && one(args):
+		case asJSON(cmd) && one(args) && len(found) == 1:
 			err = writeJSON(c.out, found[0])
 		case asJSON(cmd):
 			err = writeJSON(c.out, withFailures(map[string]any{"nodes": found}, failed))

@@ -289,6 +289,7 @@ func (c *cli) messageFacts(m api.Item) {
 	f.some("meta", string(m.Meta))
 	f.some("pool", m.Pool)
 	f.some("key", m.Key)
+	f.some("moved from", m.MovedFrom)
 	f.add("tier", "%d", m.Tier)
 	f.at("expires", m.Expires)
 	f.some("envid", m.EnvID)
@@ -588,6 +589,9 @@ func (c *cli) queueListOfAll(ctx context.Context, f api.Filter, p api.Page, line
 	if err != nil {
 		return err
 	}
+	if len(f.IDs) > 0 {
+		f.IDs = nowAt(ctx, client, nodes, f.IDs)
+	}
 	e, shown, rows := newEncoder(c.out), 0, []everywhere.Row[listing.Queued]{}
 	next, failed, err := everywhere.Merge(ctx, nodes, p.After, p.Limit, queueOrder(p.Order),
 		func(m *api.Item) string { return m.ID },
@@ -618,6 +622,39 @@ func (c *cli) queueListOfAll(ctx context.Context, f api.Filter, p api.Page, line
 		err = e.Encode(withFailures(map[string]any{}, failed))
 	}
 	return cmp.Or(err, unanswered(nodes, failed))
+}
+
+// mostMoves bounds how often a message is followed from node to node.
+const mostMoves = 16
+
+// nowAt gives the ids that messages have now, of those that they have at any node or had before they moved. What none
+// has in its queue keeps its id.
+func nowAt(ctx context.Context, client *api.Client, nodes []int, ids []string) (now []string) {
+	queued := make(map[string]bool)
+	for next, n := ids, 0; len(next) > 0 && n < mostMoves; n++ {
+		moved := make(map[string]bool)
+		lists, _ := everywhere.Ask(ctx, nodes, func(ctx context.Context, _ int) (api.List, error) {
+			return api.OpList.Call(ctx, client, api.ListQuery{Filter: api.Filter{IDs: next},
+				Page: api.Page{Recipients: 1, Limit: api.MaxLimit}})
+		})
+		var later []string
+		for _, l := range lists {
+			for i := range l.Value.Messages {
+				queued[l.Value.Messages[i].ID] = true
+			}
+			for id, as := range l.Value.Moved {
+				moved[id] = true
+				later = append(later, as...)
+			}
+		}
+		for _, id := range next {
+			if id = strings.ToLower(id); (queued[id] || !moved[id]) && !slices.Contains(now, id) {
+				now = append(now, id)
+			}
+		}
+		next = later
+	}
+	return now
 }
 
 // queuePage is how many messages of another node are asked for at a time: an answer of 16 MiB has them with 10
@@ -692,6 +729,7 @@ func (c *cli) changeAtAll(ctx context.Context, change *api.Change, done string, 
 	var sum changedAtAll
 	asked, at := nodes, map[int][]string{}
 	if len(change.Filter.IDs) > 0 {
+		change.Filter.IDs = nowAt(ctx, client, nodes, change.Filter.IDs)
 		if asked, sum.Failed, err = whereIs(ctx, client, nodes, change.Filter.IDs, at); err != nil {
 			return err
 		}

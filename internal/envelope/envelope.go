@@ -205,9 +205,9 @@ func (d Detour) String() string {
 const MaxSpread = 24 * time.Hour
 
 // ReleaseOf is when a recipient is released, in whole seconds: Release, and of Spread a part that
-// is the recipient's own and stays the same. It is the zero time when the message is not scheduled.
+// is the recipient's own and stays the same. It is the zero time when the message is not Scheduled.
 func (m *Message) ReleaseOf(recipient int) time.Time {
-	if m.Release.IsZero() {
+	if !m.Scheduled() {
 		return time.Time{}
 	}
 	return m.Release.Add(time.Duration(m.ID.Jitter(recipient, uint32(m.Spread/time.Second))) * time.Second)

@@ -191,3 +191,24 @@ func TestIDsOfNodes(t *testing.T) {
 		}
 	}
 }
+
+// TestWhatMovedKeepsItsTimes: a release that keeps the age is no schedule, also after another move; a schedule stays one.
+func TestWhatMovedKeepsItsTimes(t *testing.T) {
+	accepted := time.Date(2026, 11, 30, 10, 10, 26, 123e6, time.UTC)
+	came := accepted.Add(time.Hour)
+	m := &Message{Received: came}
+	m.Moved("one", "old", accepted)
+	m.Moved("two", "new", came)
+	if m.Scheduled() || !m.ReleaseOf(0).IsZero() || !m.Accepted().Equal(accepted) || !m.Start().Equal(accepted.Truncate(time.Second)) || m.MovedFrom() != "one/old" {
+		t.Errorf("%+v: accepted %v", m, m.Accepted())
+	}
+	later := &Message{Received: came, Release: came.Add(time.Hour)}
+	later.Moved("one", "old", accepted)
+	if !later.Scheduled() || later.ReleaseOf(0) != later.Release || !later.Accepted().Equal(accepted) {
+		t.Errorf("%+v", later)
+	}
+	earlier := &Message{Received: came, Release: accepted.Truncate(time.Second), Marks: []string{"moved=one/old"}} // by an earlier version
+	if !earlier.Scheduled() || !earlier.Accepted().Equal(came) {
+		t.Errorf("%+v", earlier)
+	}
+}

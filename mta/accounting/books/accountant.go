@@ -376,7 +376,7 @@ func (a *Accountant) add(rec *accounting.Record) {
 
 func (a *Accountant) record(kind accounting.Type, m *envelope.Message, t time.Time) accounting.Record {
 	return accounting.Record{Type: kind, Time: t, Message: accounting.Message{
-		ID: m.ID, Sender: m.Sender, Size: m.Size, Created: m.Received, User: m.User, Key: m.APIKey, Tenant: m.Tenant,
+		ID: m.ID, Sender: m.Sender, Size: m.Size, Created: m.Accepted(), User: m.User, Key: m.APIKey, Tenant: m.Tenant,
 		Campaign: m.Campaign, Tags: m.Tags, Meta: accounting.Object(m.Meta), Headers: accounting.Object(m.Headers),
 		TraceID: m.TraceID, MovedFrom: m.MovedFrom(),
 	}}

@@ -385,7 +385,11 @@ func (im *importer) plan(m *exported.Message) (*part, error) {
 		return nil, api.Unavailable("look at the log, and import again",
 			"finding out whether message %s was imported before: %v", m.ID, err)
 	}
-	full.Moved(m.Node, m.ID)
+	accepted := m.Accepted
+	if now := im.to.Now(); accepted.After(now) {
+		accepted = now
+	}
+	full.Moved(m.Node, m.ID, accepted)
 	recipients := full.Recipients
 	full.Recipients = nil
 	for i := range m.Recipients {
@@ -406,13 +410,6 @@ func (im *importer) plan(m *exported.Message) (*part, error) {
 	if len(p.taken) == 0 {
 		im.took(m, p)
 		return nil, nil
-	}
-	if now := im.to.Now(); full.Release.IsZero() { // its age counts from then
-		full.Release = m.Accepted.UTC()
-		if full.Release.After(now) {
-			full.Release = now
-		}
-		full.Release = full.Release.Truncate(time.Second)
 	}
 	return p, nil
 }

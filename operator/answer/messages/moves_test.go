@@ -263,3 +263,26 @@ func TestImportOfAnEarlierVersion(t *testing.T) {
 		}
 	}
 }
+
+// TestMovedMailIsFoundByItsOldID: a listing names what the old id has become here, and the message where it was accepted,
+// and when.
+func TestMovedMailIsFoundByItsOldID(t *testing.T) {
+	old, now := newMoving(t, `nodeid = "old"`), newMoving(t, `nodeid = "new"`)
+	m := &envelope.Message{Sender: "ann@client.example", Recipients: []envelope.Recipient{{Address: "a@box.example"}},
+		Received: time.Now().Add(-time.Hour).Truncate(time.Millisecond).UTC()}
+	d := old.Queue.Begin()
+	io.WriteString(d, letter)
+	d.Continue([]queue.Standing{{Held: true}})
+	if err := d.Commit(m); err != nil {
+		t.Fatal(err)
+	}
+	done := now.imported(old.exported(api.Filter{}), api.ImportOptions{})
+	as := done.Receipt[0].As[0]
+	list, err := now.List(t.Context(), api.ListQuery{Filter: api.Filter{IDs: []string{m.ID.String()}}})
+	if err != nil || !slices.Equal(list.Moved[m.ID.String()], []string{as}) {
+		t.Errorf("%+v, %v", list, err)
+	}
+	if it, err := now.Get(t.Context(), as); err != nil || it.MovedFrom != "old/"+m.ID.String() || !it.Received.Equal(m.Received) {
+		t.Errorf("%+v, %v; it was accepted at %v", it, err, m.Received)
+	}
+}

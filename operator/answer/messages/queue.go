@@ -87,7 +87,8 @@ func (m *Messages) List(_ context.Context, q api.ListQuery) (api.List, error) {
 	if len(sel.IDs) > 0 {
 		list := m.list(m.Queue.Pick(sel.IDs, sel.Filter), q.Recipients)
 		list.Looked, list.Complete = len(sel.IDs), true
-		return list, nil
+		list.Moved, err = m.movedHere(sel.IDs)
+		return list, err
 	}
 	page := queue.Page{Order: orders[q.Order], Limit: q.Limit, Cursor: q.After, Time: timeToLook}
 	l, err := m.Queue.List(sel.Filter, page)
@@ -97,6 +98,21 @@ func (m *Messages) List(_ context.Context, q api.ListQuery) (api.List, error) {
 	list := m.list(l.Items, q.Recipients)
 	list.Next, list.Looked, list.Complete = l.Next, l.Looked, l.Complete
 	return list, nil
+}
+
+// movedHere names what some ids have become here, that messages had at other relays.
+func (m *Messages) movedHere(ids []envelope.ID) (map[string][]string, error) {
+	moved := make(map[string][]string)
+	for _, id := range ids {
+		here, err := KeyStore{m.Queue}.MovedHere(id)
+		if err != nil {
+			return nil, err
+		}
+		for _, as := range here {
+			moved[id.String()] = append(moved[id.String()], as.String())
+		}
+	}
+	return moved, nil
 }
 
 // timeToLook is how long a request may look through the queue.
@@ -124,7 +140,7 @@ var orders = map[api.Order]queue.Order{
 
 func (m *Messages) item(it *queue.Item, k *Lookout, show int) api.Item {
 	out := api.Item{
-		ID: it.ID.String(), Sender: string(it.Sender), Size: it.Size, Received: it.Received, Tenant: it.Tenant,
+		ID: it.ID.String(), Sender: string(it.Sender), Size: it.Size, Received: it.Accepted(), Tenant: it.Tenant,
 		Campaign: it.Campaign, Tags: it.Tags, Tier: int(it.Tier), Matching: len(it.Recipients), Total: it.Total,
 		Unreadable: it.Unreadable,
 	}
@@ -191,6 +207,7 @@ func (m *Messages) Get(_ context.Context, text string) (api.Item, error) {
 	out.User, out.HeloName, out.Protocol, out.Session, out.EnvID = it.User, it.HeloName, it.Protocol,
 		it.Session, it.EnvID
 	out.Expires, out.Meta, out.Pool, out.Key = it.Expires, json.RawMessage(it.Meta), it.Pool, it.APIKey
+	out.MovedFrom = it.MovedFrom()
 	return out, nil
 }
 

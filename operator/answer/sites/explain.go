@@ -48,7 +48,7 @@ func (d *Sites) explainMessage(ctx context.Context, text string) (api.Explanatio
 	}
 	out := api.Explanation{Destinations: []api.Destination{}}
 	m := &api.ExplainedMessage{
-		ID: text, Sender: string(it.Sender), Tenant: it.Tenant, Received: it.Received,
+		ID: text, Sender: string(it.Sender), Tenant: it.Tenant, Received: it.Accepted(),
 		Source: d.sourceOf(&it),
 	}
 	out.Message = m

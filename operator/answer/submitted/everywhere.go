@@ -411,6 +411,14 @@ func hasMoved(parts ...http.Message) bool {
 
 // Get implements http.Messages.
 func (e *Everywhere) Get(ctx context.Context, tenant string, id envelope.ID) (http.Message, error) {
+	m, err := e.get(ctx, tenant, id)
+	if err == nil {
+		m.ID = id.String() // whichever node is asked
+	}
+	return m, err
+}
+
+func (e *Everywhere) get(ctx context.Context, tenant string, id envelope.ID) (http.Message, error) {
 	here, err := e.Own.Parts(ctx, tenant, id)
 	nodes, unknown := e.others()
 	// The queue of another node has what this one has no time to look for in its log.

@@ -122,9 +122,11 @@ func (s *Submitted) get(ctx context.Context, tenant string, id envelope.ID) (htt
 // message puts a message in the queue into the words of the API.
 func (s *Submitted) message(it *queue.Item, k *messages.Lookout) http.Message {
 	m := http.Message{
-		ID: it.ID.String(), From: string(it.Sender), Size: it.Size, AcceptedAt: it.Received.UTC(), SendAt: it.Release,
-		ExpiresAt: it.Expires,
-		Campaign:  it.Campaign, Tags: it.Tags, Meta: json.RawMessage(it.Meta),
+		ID: it.ID.String(), From: string(it.Sender), Size: it.Size, AcceptedAt: it.Accepted().UTC(),
+		ExpiresAt: it.Expires, Campaign: it.Campaign, Tags: it.Tags, Meta: json.RawMessage(it.Meta),
+	}
+	if it.Scheduled() {
+		m.SendAt = it.Release
 	}
 	for i := range it.Recipients {
 		m.Recipients = append(m.Recipients, s.recipient(it, k, &it.Recipients[i]))
