@@ -487,6 +487,7 @@ func (s *Scheduler) assign(l *lane, g *group, c *connection, now time.Time) {
 	p.conn, p.handed, p.ahead = c, now, c.rec.Backlog
 	s.counts.Carried += len(p.tx.Recipients)
 	l.carried += len(p.tx.Recipients)
+	p.group.tenant.carried += len(p.tx.Recipients)
 	if c.rec.Backlog == 0 {
 		c.rec.Since, c.last = now, now
 	}
@@ -523,6 +524,7 @@ func (s *Scheduler) unassign(p *part, now time.Time) {
 	c := p.conn
 	s.counts.Carried -= len(p.tx.Recipients)
 	p.work.lane.carried -= len(p.tx.Recipients)
+	p.group.tenant.carried -= len(p.tx.Recipients)
 	c.rec.Backlog--
 	if c.rec.Backlog == 0 {
 		c.rec.Since = now

@@ -69,10 +69,11 @@ func (s *Scheduler) Forget(hosts []netip.AddrPort) int {
 // LaneInfo is a lane for 'mta explain': the mail from one source to one site.
 type LaneInfo struct {
 	Site, Source string
-	Waiting      int // parts that no connection has
-	Running      int // parts on connections
-	Carried      int // recipients of those
-	Opening      int // connections on their way
+	Waiting      int            // parts that no connection has
+	Running      int            // parts on connections
+	Carried      int            // recipients of those
+	CarriedOf    map[string]int // of these, by tenant; without those that have none
+	Opening      int            // connections on their way
 	Hosts        []destdb.HostKey
 	// Why is what the first of those that wait waits for, or why nothing is taken that could wait; ""
 	// when neither is so. Until is when that changes, where it is known. Tenant is the one whose rate it is,
@@ -102,6 +103,14 @@ func (l *lane) info(now time.Time) LaneInfo {
 	i := LaneInfo{Site: l.laneKey.site, Source: l.laneKey.source, Waiting: l.waiting.n, Running: l.running,
 		Carried: l.carried, Opening: l.opening,
 		Limits: l.limits, SlowStart: l.slowStart()}
+	for name, a := range l.waiting.accounts {
+		if a.carried > 0 {
+			if i.CarriedOf == nil {
+				i.CarriedOf = make(map[string]int)
+			}
+			i.CarriedOf[name] = a.carried
+		}
+	}
 	for _, paths := range l.tiers {
 		for _, p := range paths {
 			i.Hosts = append(i.Hosts, destdb.HostKey{Name: p.Host.Name, Addr: p.Host.Addr})

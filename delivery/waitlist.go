@@ -90,6 +90,7 @@ type account struct {
 	rate     gcra.Limiter
 	limits   Limits
 	limitsAt int // generation of limits
+	carried  int // recipients on connections
 }
 
 // group is the parts of one message that wait in one lane.

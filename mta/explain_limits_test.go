@@ -54,3 +54,46 @@ pool "default" {
 		}
 	}
 }
+
+// TestExplainMarksSharedLimits in the table and in the ceiling, though no mail waits; a node's own are not marked.
+func TestExplainMarksSharedLimits(t *testing.T) {
+	w := newWorld(t, sink.Config{}, `
+defaults {
+  smtp_port        = PORT
+  max_message_rate = "90/s"
+}
+provider "big" {
+  mx               = ["*.box.example"]
+  max_message_rate = "20/s"
+}
+source "out" {
+  address          = "127.0.0.1"
+  max_message_rate = "30/s"
+  limits_per_node  = true
+}
+pool "default" { shared = ["out"] }
+`)
+	w.policy.Load().Relays = func() int { return 3 }
+	d := w.explainDomain("box.example")
+	if !strings.Contains(d.Ceiling.Binds, ", of all relays together, set by provider") {
+		t.Errorf("ceiling: %+v", d.Ceiling)
+	}
+	for _, l := range d.Limits {
+		if shared := strings.HasSuffix(l.Scope, ", of all relays together"); l.Setting == "max_message_rate" && shared != (l.Scope != "source out") {
+			t.Errorf("%+v", l)
+		}
+	}
+}
+
+// TestExplainCountsHeldMail that has never had a route, as that of its domain.
+func TestExplainCountsHeldMail(t *testing.T) {
+	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
+	if _, err := w.api.Rules.AddRule(t.Context(), api.AddRule{Action: api.RuleHold, Selection: api.Selection{Domain: "box.example"}}); err != nil {
+		t.Fatal(err)
+	}
+	enqueue(t, w.Relay, "bob@box.example", 3)
+	w.until("the mail is held", func() bool { return w.queue.Stats().Held == 1 })
+	if q := w.explainDomain("box.example").Queued; q.Held != 1 || q.Unsorted != 0 {
+		t.Errorf("%+v", q)
+	}
+}

@@ -37,7 +37,7 @@ const (
 
 // reasonWords has for each reason its word, and a phrase for "134,000 wait for ...".
 var reasonWords = [reasons][2]string{
-	Unclassed:   {"unclassed", "earlier refusals"},
+	Unclassed:   {"unclassed", "their next attempts"},
 	Turn:        {"turn", "their turn"},
 	DNS:         {"dns", "the DNS"},
 	Unreachable: {"unreachable", "unreachable hosts"},

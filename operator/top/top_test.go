@@ -131,7 +131,7 @@ func TestSuspendAndResume(t *testing.T) {
 		}
 		x.press("y")
 		x.wait(3 * time.Second)
-		x.shows("suspend site (mx1|mx2).big.example: done", "suspended for 1h59m more: slow")
+		x.shows("suspend site (mx1|mx2).big.example: done", "suspended for 2h more: slow")
 		x.press("r", enterKey, "y")
 		x.wait(3 * time.Second)
 		x.shows("resume site (mx1|mx2).big.example: done")

@@ -15,6 +15,7 @@ import (
 	"example.org/mta/dispatch/rules"
 	"example.org/mta/dispatch/weights"
 	"example.org/mta/internal/legible"
+	"example.org/mta/internal/parking"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/tally"
 	"example.org/mta/operator/answer/waits"
@@ -317,7 +318,7 @@ func leftOut(f *api.BlockFilter, c *tally.Tally, l api.Load) bool {
 }
 
 func (b Blocks) Pools(_ context.Context, f api.UnpooledFilter) (l api.PoolList, _ error) {
-	cfg, use, waiting := b.Config(), b.Delivery.Usage(), b.Waits.Picture().ByPool
+	cfg, use, waiting := b.Config(), b.Delivery.Usage(), b.Waits.Picture()
 	tenants := make(map[string]int)
 	for _, t := range cfg.Tenants {
 		tenants[cfg.PoolOf(t.Name).Name]++
@@ -326,7 +327,8 @@ func (b Blocks) Pools(_ context.Context, f api.UnpooledFilter) (l api.PoolList, 
 	for _, p := range cfg.Pools {
 		c := b.Tally.Get(tally.Pool, p.Name)
 		pool := api.Pool{Name: p.Name, Shared: append([]string{}, p.Shared...), Dedicated: dedicatedOf(p),
-			Tenants: tenants[p.Name], Tally: TallyOf(&c), WaitsFor: waiting[p.Name]}
+			Tenants: tenants[p.Name], Tally: TallyOf(&c)}
+		lists := [][]api.WaitsFor{waiting.ByPool[p.Name]}
 		pool.Paused = b.Rules.First(api.Selection{Pool: p.Name})
 		for _, s := range slices.Concat(pool.Shared, pool.Dedicated) {
 			pool.Weights = b.weight(pool.Weights, p, s, s)
@@ -334,7 +336,12 @@ func (b Blocks) Pools(_ context.Context, f api.UnpooledFilter) (l api.PoolList, 
 			pool.Load.Connections += x.Connections
 			pool.Load.Waiting += x.Waiting
 			pool.Load.Running += x.Running
+			// of what waits for the pool itself some waits for one of its sources
+			lists = append(lists, slices.DeleteFunc(slices.Clone(waiting.BySource[s]), func(x api.WaitsFor) bool {
+				return x.Reason == parking.Warmup || x.Reason == parking.Paused
+			}))
 		}
+		pool.WaitsFor = waits.Merged(lists...)
 		if f.BlockNamed(p.Name) && !leftOut(&f.BlockFilter, &c, pool.Load) {
 			n := size(&f.BlockFilter, pool.Load.Waiting+pool.Load.Running, pool.WaitsFor)
 			rows = append(rows, row[api.Pool]{pool, p.Name, n})

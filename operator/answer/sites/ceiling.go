@@ -107,12 +107,14 @@ func (c *domainCase) ownBounds(able []sourceCase, common []delivery.NamedScope) 
 func (c *domainCase) scopeBounds(bounds []bound, s delivery.Scope, scope string, l *delivery.Limits) []bound {
 	if !s.MessageRate.Unlimited() {
 		bounds = append(bounds,
-			bound{s.MessageRate.PerSecond(), c.whence(fmt.Sprintf("max_message_rate %v of %s", s.MessageRate, scope))})
+			bound{s.MessageRate.PerSecond(), c.whence(fmt.Sprintf("max_message_rate %v of %s", s.MessageRate, scope) +
+				c.ofAll("max_message_rate", scope))})
 	}
 	if n := l.MaxDeliveriesPerConnection; !s.ConnectionRate.Unlimited() && n > 0 {
 		bounds = append(bounds, bound{
 			s.ConnectionRate.PerSecond() * float64(n),
-			c.whence(fmt.Sprintf("max_connection_rate %v of %s", s.ConnectionRate, scope)) +
+			c.whence(fmt.Sprintf("max_connection_rate %v of %s", s.ConnectionRate, scope)+
+				c.ofAll("max_connection_rate", scope)) +
 				fmt.Sprintf(", %d messages each", n),
 		})
 	}

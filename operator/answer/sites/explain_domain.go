@@ -36,6 +36,7 @@ type domainCase struct {
 	mail    rules.Mail
 	pool    *config.Pool
 	sources []sourceCase
+	divided []delivery.NamedScope // limits that all relays share
 	drains  []drainCase
 	files   int               // that the process may have open
 	origins map[string]string // where limits were set: of "connection_limit of site a"
@@ -84,8 +85,8 @@ func (d *Sites) explainDomain(ctx context.Context, domain string, mail rules.Mai
 			c.Steps = append(c.Steps, fmt.Sprintf("%s is not used: %s", x.Name, x.Skipped))
 		}
 	}
-	c.count(queued, domain)
-	c.countTimed(d.Queue)
+	c.count(queued[domain])
+	c.countUnplaced(d.Queue, queued[""])
 	if res.Route == nil {
 		c.Failure = api.ReplyOf(*res.Failure)
 		c.countPaused(queued, d)
@@ -99,13 +100,14 @@ func (d *Sites) explainDomain(ctx context.Context, domain string, mail rules.Mai
 	c.addTLS(ctx, d.TLSA)
 	c.addSTS(d)
 	if c.Site != domain {
-		c.count(queued, c.Site)
+		c.count(queued[c.Site])
 	}
 	c.addHosts(d)
 	c.addSite(d)
 	for _, name := range pool.Sources() {
 		if s, ok := pol.Outgoing(name); ok {
 			limits := pol.Limits(c.route, name, tenant)
+			c.divided = slices.Concat(c.divided, limits.Divided, pol.Limits(c.route, name, "").Divided)
 			limits.Rules = d.Messages.Rules.Rates(c.route, name, tenant)
 			c.addSource(s, limits, d)
 		}
@@ -194,17 +196,14 @@ func otherPools(cfg *config.Config, this *config.Pool) []api.OtherPool {
 	return all
 }
 
-// count adds what waits in the queue under a key, and what waits under none.
-func (c *domainCase) count(queued map[string]*queue.Count, key string) {
-	if k := queued[key]; k != nil {
+// count adds what waits in the queue under a key.
+func (c *domainCase) count(k *queue.Count) {
+	if k != nil {
 		c.Queued.Parked += k.States[queue.StateParked]
 		c.Queued.Active += k.States[queue.StateLeased]
 		c.Queued.Due += k.States[queue.StateDue] + k.States[queue.StateEnding]
 		c.Queued.Deferred += k.States[queue.StateDeferred]
 		c.Queued.Held += k.States[queue.StateHeld] + k.States[queue.StateUnreadable]
-	}
-	if k := queued[""]; k != nil {
-		c.Queued.Unsorted = k.Total
 	}
 }
 
@@ -216,17 +215,24 @@ func (c *domainCase) countThrottled(queued map[string]*queue.Count, pool string)
 	}
 }
 
-// countTimed adds what waits for sending hours or the pace of its campaign, whose keys have no site.
-func (c *domainCase) countTimed(q *queue.Queue) {
+// countUnplaced adds what waits for sending hours or the pace of its campaign, whose keys have no site, and what has no
+// key, as nobody has looked for its route.
+func (c *domainCase) countUnplaced(q *queue.Queue, unsorted *queue.Count) {
+	if unsorted != nil {
+		c.Queued.Unsorted = unsorted.Total
+	}
 	for key := range q.CountKeys() {
-		if isPlace(key) {
+		if isPlace(key) && key != (parking.Key{}) {
 			continue
 		}
 		for _, k := range q.Summary(queue.Filter{Domain: c.Domain}) {
-			switch k.Key.Kind {
-			case parking.Hours:
+			switch {
+			case k.Key == parking.Key{}:
+				c.count(&k.Count)
+				c.Queued.Unsorted = max(0, c.Queued.Unsorted-k.Total)
+			case k.Key.Kind == parking.Hours:
 				c.Queued.Hours += k.States[queue.StateParked]
-			case parking.Pace:
+			case k.Key.Kind == parking.Pace:
 				c.Queued.Paced += k.States[queue.StateParked]
 			}
 		}
@@ -432,7 +438,11 @@ func (c *domainCase) addTrafficLimits(m *envelope.Message, pol *wiring.Policy, k
 			}
 		}
 		for _, r := range lim.Rules {
-			c.limit("slow", r.Rate.String(), fmt.Sprintf("rule %d", r.Rule), r.Why, "")
+			scope := fmt.Sprintf("rule %d", r.Rule)
+			if r.Shared != "" {
+				scope += delivery.OfAllRelays
+			}
+			c.limit("slow", r.Rate.String(), scope, r.Why, "")
 		}
 		c.addScope(lim.Relay, "the relay", c.cfg.Delivery.Origin)
 	}
@@ -500,13 +510,29 @@ func (c *domainCase) addScope(s delivery.Scope, scope string, origin func(string
 }
 
 func (c *domainCase) limit(setting, value, scope, origin, now string) {
-	row := api.Limit{Setting: setting, Value: value, Scope: scope, Origin: origin, Now: now}
+	row := api.Limit{Setting: setting, Value: value, Scope: scope + c.ofAll(setting, scope), Origin: origin, Now: now}
 	if key := setting + " of " + scope; c.origins[key] == "" {
 		c.origins[key] = origin
 	} else if slices.Contains(c.Limits, row) {
 		return // a pool's own, which come with each of its sources
 	}
 	c.Limits = append(c.Limits, row)
+}
+
+// ofAll is what the name of a limit ends with if all relays of a cluster share it.
+func (c *domainCase) ofAll(setting, scope string) string {
+	setting = strings.TrimSuffix(setting, "_per_source")
+	site, perSource := strings.CutSuffix(scope, ", each source")
+	for _, x := range c.divided {
+		has := setting == "connection_limit" && x.Connections > 0 ||
+			setting == "max_message_rate" && !x.MessageRate.Unlimited() ||
+			setting == "max_connection_rate" && !x.ConnectionRate.Unlimited()
+		if has && (x.Name == scope || strings.HasPrefix(x.Name, scope+" for ") ||
+			strings.HasPrefix(x.Name, scope+" by ") || perSource && strings.HasPrefix(x.Name, site+" from source ")) {
+			return delivery.OfAllRelays
+		}
+	}
+	return ""
 }
 
 // judge describes what happens to mail for the domain now, the first obstacle first.

@@ -106,14 +106,7 @@ func (w *Waits) count(now time.Time) Picture {
 		}
 	})
 	for line, n := range out {
-		if line.Site() != "" {
-			for _, lane := range l.site(line.Name).lanes {
-				if lane.Source == line.Source {
-					n -= lane.Carried
-				}
-			}
-		}
-		if n > 0 {
+		if n -= l.carried(line, func(lane *delivery.LaneInfo) int { return lane.Carried }); n > 0 {
 			add(line, queue.StateLeased, n)
 		}
 	}
@@ -182,7 +175,24 @@ func grouped[K comparable](counts iter.Seq2[named[K], int]) map[K][]api.WaitsFor
 // timeToLook bounds a look through the queue.
 const timeToLook = 150 * time.Millisecond
 
-// ByTenant is what waits of each tenant, by reason, most first; what delivery has in hand is left out. It looks through
+// Merged adds up what waits for several things, by reason, most first. Each of the causes has its place.
+func Merged(lists ...[]api.WaitsFor) (sum []api.WaitsFor) {
+	for _, x := range slices.Concat(lists...) {
+		i := slices.IndexFunc(sum, func(s api.WaitsFor) bool { return s.Reason == x.Reason })
+		if i < 0 {
+			sum = append(sum, x)
+			continue
+		}
+		s := &sum[i]
+		if s.Recipients, s.Places = s.Recipients+x.Recipients, s.Places+x.Places; x.AtPlace > s.AtPlace {
+			s.Place, s.AtPlace, s.Since = x.Place, x.AtPlace, x.Since
+		}
+	}
+	slices.SortFunc(sum, mostFirst)
+	return sum
+}
+
+// ByTenant is what waits of each tenant, by reason, most first; what is on connections is left out. It looks through
 // the queue, every five seconds at most, and returns nil if that takes more than 150 ms.
 func (w *Waits) ByTenant() map[string][]api.WaitsFor {
 	w.mu.Lock()
@@ -191,12 +201,19 @@ func (w *Waits) ByTenant() map[string][]api.WaitsFor {
 	if !w.tenantAt.IsZero() && !now.Before(w.tenantAt) && now.Sub(w.tenantAt) < fresh {
 		return w.tenants
 	}
-	l, counts := w.Look(), make(map[named[string]]int)
+	l, counts, out := w.Look(), make(map[named[string]]int), make(map[parking.Line]int)
 	whole := w.Queue.EachTenantLine(timeToLook, func(of queue.TenantLine, n int) {
-		if of.State != queue.StateLeased {
-			counts[named[string]{of.Tenant, l.Cause(of.Line, of.State)}] += n
+		if of.State == queue.StateLeased {
+			out[parking.Line{Key: of.Line.Key, Source: of.Line.Source, Tenant: of.Tenant}] += n
+			return
 		}
+		counts[named[string]{of.Tenant, l.Cause(of.Line, of.State)}] += n
 	})
+	for line, n := range out {
+		if n -= l.carried(line, func(lane *delivery.LaneInfo) int { return lane.CarriedOf[line.Tenant] }); n > 0 {
+			counts[named[string]{line.Tenant, l.Cause(line, queue.StateLeased)}] += n
+		}
+	}
 	if w.tenants, w.tenantAt = nil, now; whole {
 		w.tenants = grouped(maps.All(counts))
 	}
@@ -241,6 +258,20 @@ func (l *Look) site(name string) *site {
 	}
 	s.lanes = info.Lanes
 	return s
+}
+
+// carried is how many of a line's recipients are on connections, of each of its lanes as of says.
+func (l *Look) carried(line parking.Line, of func(*delivery.LaneInfo) int) (n int) {
+	if line.Site() == "" {
+		return 0
+	}
+	lanes := l.site(line.Name).lanes
+	for i := range lanes {
+		if lanes[i].Source == line.Source {
+			n += of(&lanes[i])
+		}
+	}
+	return n
 }
 
 // hosts are those of its lanes.

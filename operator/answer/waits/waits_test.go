@@ -78,7 +78,7 @@ func night() *world {
 		gmail: {SiteInfo: destdb.SiteInfo{Site: destdb.Site{Actions: []destdb.Action{{What: "suspended", Begin: now.Add(-time.Minute),
 			End: now.Add(time.Minute), Waits: parking.Rate}}}}},
 		own: {Lanes: []delivery.LaneInfo{
-			{Source: "a", Waiting: 3, Carried: 40, Waits: parking.Limit, Why: "connection_limit of site mx.own.example",
+			{Source: "a", Waiting: 3, Carried: 40, CarriedOf: map[string]int{"": 40}, Waits: parking.Limit, Why: "connection_limit of site mx.own.example",
 				Oldest: now.Add(-time.Minute)},
 			{Source: "b", Waiting: 3, Waits: parking.Turn, Oldest: now}}},
 	}}
@@ -153,7 +153,8 @@ func TestTheReasonsOfNames(t *testing.T) {
 		"a": {p.BySource["a"], parking.Unreachable, 34_505}, "b": {p.BySource["b"], parking.Rate, 1_000},
 		"a host":               {p.ByHost[destdb.HostKey{Name: "mx.d290.example"}], parking.Unreachable, 134_000},
 		"a host of one source": {p.ByHost[destdb.HostKey{Name: "mx2"}], parking.Unreachable, 134_000},
-		"news":                 {p.ByPool["news"], parking.Warmup, 8}, "acme": {w.ByTenant()["acme"], parking.Unreachable, 34_000},
+		"news":                 {p.ByPool["news"], parking.Warmup, 8},
+		"news and its source":  {Merged(p.ByPool["news"], p.BySource["b"]), parking.Rate, 1_008}, "acme": {w.ByTenant()["acme"], parking.Unreachable, 34_000},
 	} {
 		if len(c.list) == 0 || c.list[0].Reason != c.first || api.Worst(c.list) != c.worst {
 			t.Errorf("%s: %+v, want %v first, and %d", what, c.list, c.first, c.worst)
@@ -221,5 +222,21 @@ func BenchmarkPicture(b *testing.B) {
 	}
 	for b.Loop() {
 		w.waits().Picture()
+	}
+}
+
+// TestWhatWaitsInDeliveryIsItsTenants: beside what is on connections, of that tenant.
+func TestWhatWaitsInDeliveryIsItsTenants(t *testing.T) {
+	const limit = "max_message_rate 20/s of provider big"
+	w := &world{lines: map[parking.Line]queue.LineCount{}, sites: map[string]delivery.SiteInfo{"mx.own.example": {Lanes: []delivery.LaneInfo{
+		{Source: "a", Waiting: 193, Carried: 12, CarriedOf: map[string]int{"acme": 10, "": 2}, Waits: parking.Limit, Why: limit}}}}}
+	for tenant, n := range map[string]uint32{"": 105, "acme": 100} {
+		w.add(parking.Line{Key: parking.Key{Name: "mx.own.example"}, Source: "a", Tenant: tenant}, queue.StateLeased, n)
+	}
+	of := w.waits().ByTenant()
+	for tenant, n := range map[string]int{"": 103, "acme": 90} {
+		if got := of[tenant]; len(got) != 1 || got[0].Reason != parking.Limit || got[0].Recipients != n || got[0].Place != limit {
+			t.Errorf("%q waits for %+v, want %d for a limit", tenant, got, n)
+		}
 	}
 }
