@@ -119,6 +119,7 @@ func TestACluster(t *testing.T) {
 	c.fails("node 2: the number belongs to the relay at 127.0.0.1:", "serve", "--config", c.relay(2).config)
 	c.fails("answered ", "cluster", "forget", "3")
 	relays[2].kill()
+	c.does("node 3 at 127.0.0.1:", "cluster", "forget", "3", "--dead", "--dry-run")
 	c.does("node 3 is forgotten", "cluster", "forget", "3", "--dead")
 	c.fails("this node was forgotten", "serve", "--config", relays[2].config)
 	c.sees(first, func(s api.Cluster) string {
@@ -163,7 +164,7 @@ func TestACluster(t *testing.T) {
 	for _, step := range []struct {
 		end   *database
 		words string
-	}{{c.standby, "no synchronous standby"}, {c.primary, "their mail goes on, by 1/3 of each"}} {
+	}{{c.standby, "no synchronous standby"}, {c.primary, "mail under them goes on, by 1/3 of each"}} {
 		step.end.end()
 		eventually(t, patience, func() error {
 			if out, err := mta(env, "cluster", "status"); err == nil || !strings.Contains(out, step.words) {

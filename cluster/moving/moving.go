@@ -133,8 +133,9 @@ type Mover struct {
 
 	writing sync.Mutex // held while the file is written
 
-	mu       sync.Mutex // guards what follows
-	wanted   bool       // the queue is to leave, until the relay drains no more
+	mu       sync.Mutex    // guards what follows
+	wanted   bool          // the queue is to leave, until the relay drains no more
+	passing  chan struct{} // closed at the end of the latest pass; nil: there was none
 	pending  []*pending
 	written  bool // the file has what is pending
 	status   Status
@@ -220,12 +221,19 @@ func (m *Mover) Drain() {
 	m.nudge()
 }
 
-// Stop ends that. What is on its way is waited for, in the background.
-func (m *Mover) Stop() {
+// Stop ends that, and waits for what is on its way until ctx ends.
+func (m *Mover) Stop(ctx context.Context) {
 	m.mu.Lock()
 	m.wanted = false
+	passing := m.passing
 	m.mu.Unlock()
 	m.nudge()
+	if passing != nil {
+		select {
+		case <-passing:
+		case <-ctx.Done():
+		}
+	}
 }
 
 func (m *Mover) nudge() {

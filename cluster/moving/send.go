@@ -37,6 +37,11 @@ var errNobody = errors.New("no node takes mail")
 // pass goes through the queue once, and sends what can leave to the nodes that take it. It reports whether nothing more
 // can move now.
 func (m *Mover) pass(ctx context.Context) (rests bool) {
+	passing := make(chan struct{})
+	defer close(passing)
+	m.mu.Lock()
+	m.passing = passing
+	m.mu.Unlock()
 	before := m.Status().Recipients
 	c := m.engage(ctx)
 	busy, err := 0, errNobody

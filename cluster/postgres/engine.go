@@ -531,6 +531,36 @@ func (e *Engine) Forget(ctx context.Context, node uint16, dead bool) (done bool,
 	return done, err
 }
 
+// WouldForget is Forget without the change: what the cluster has of the node, and for how many shards it decides.
+func (e *Engine) WouldForget(ctx context.Context, node uint16, dead bool) (
+	m Member, shards int, would bool, err error,
+) {
+	var kept int
+	err = e.call(ctx, &kept, wouldForget, node, dead)
+	if p := (*pgconn.PgError)(nil); errors.As(err, &p) && p.Code == dividedByZero {
+		would, err = true, nil
+	}
+	if err != nil {
+		return m, 0, false, err
+	}
+	v, err := e.View(ctx)
+	for _, row := range v.Members {
+		if row.Number == node {
+			m = row
+		}
+	}
+	if err == nil {
+		err = e.call(ctx, &shards, "SELECT to_jsonb(count(*)) FROM mta_cluster.shards s WHERE s.node = $1", node)
+	}
+	return m, shards, would, err
+}
+
+// wouldForget forgets a node, and fails then, so that the transaction changes nothing.
+const (
+	wouldForget   = "SELECT to_jsonb(1 / (mta_cluster.forgotten($1, $2) = 'false')::int)"
+	dividedByZero = "22012"
+)
+
 // Fence forgets a node as Forget does, unless it has another incarnation: another relay may have its number then.
 func (e *Engine) Fence(ctx context.Context, node uint16, incarnation uint64, dead bool) error {
 	var done bool

@@ -83,12 +83,12 @@ func (c *cli) clusterStatus(s api.Cluster) error {
 	fmt.Fprintln(c.out)
 	t := draw.New("", ">NODE", "ADDRESS", "VERSION", ">INCARNATION", "SEEN", "SETTINGS")
 	for _, m := range s.Members {
-		seen := ago(m.Seen)
+		seen, settings := ago(m.Seen), differing(m.Differ)
 		if m.Forgotten {
-			seen = "forgotten"
+			seen, settings = "forgotten", "-"
 		}
 		t.Add("", strconv.Itoa(m.Node), oneLine(m.Address), oneLine(m.Version), strconv.FormatUint(m.Incarnation, 10),
-			seen, differing(m.Differ))
+			seen, settings)
 	}
 	err := t.Write(c.out, c.screen)
 	if err == nil && len(s.Trouble) > 0 {
@@ -126,6 +126,7 @@ that did not stop may be cut off and send: it is forgotten with --dead only.`,
 	}
 	cmd.Args = argCount(1, 1, "want one node, not %d")
 	dead := cmd.Flags().Bool("dead", false, "the machine is off: don't wait for the node, nor for what it was granted")
+	dry := cmd.Flags().BoolP("dry-run", "n", false, "only show what would be forgotten")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		number, err := nodeNumber(args[0])
 		if err != nil {
@@ -136,6 +137,16 @@ that did not stop may be cut off and send: it is forgotten with --dead only.`,
 			return err
 		}
 		defer e.Close()
+		if *dry {
+			m, shards, would, err := e.WouldForget(cmd.Context(), number, *dead)
+			if err == nil && would {
+				fmt.Fprintf(c.out, "node %d at %s would be forgotten: %s of %d, last seen %s\n", number, m.Address,
+					plural(shards, "shard"), owner.Shards, ago(m.Ago))
+			} else if err == nil {
+				fmt.Fprintf(c.out, "nothing to do: node %d was forgotten before\n", number)
+			}
+			return err
+		}
 		done, err := e.Forget(cmd.Context(), number, *dead)
 		if err == nil && done {
 			fmt.Fprintf(c.out, "node %d is forgotten\n", number)

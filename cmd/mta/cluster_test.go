@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -153,4 +154,40 @@ func TestAResetIsWatched(t *testing.T) {
 			t.Errorf("after %v: %q, %v", took, lacks, err)
 		}
 	})
+}
+
+// TestWhereMovedMailIs: a message is followed over several nodes, also in parts; what is nowhere keeps its id.
+func TestWhereMovedMailIs(t *testing.T) {
+	queued := map[string][]string{"1": {"00000000000b1"}, "2": nil, "3": {"00000000000c3", "00000000000d3"}}
+	moved := map[string]map[string]string{"2": {"00000000000a1": "00000000000a2", "00000000000b1": "00000000000b2"},
+		"3": {"00000000000a2": "00000000000c3", "00000000000b2": "00000000000d3"}}
+	client := api.NewLocalClient(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		node, l := r.Header.Get("Mta-Node"), api.List{Complete: true, Moved: map[string][]string{}}
+		for _, id := range r.URL.Query()["id"] {
+			id = strings.ToLower(id)
+			if slices.Contains(queued[node], id) {
+				l.Messages = append(l.Messages, api.Item{ID: id})
+			}
+			if as := moved[node][id]; as != "" {
+				l.Moved[id] = []string{as}
+			}
+		}
+		json.NewEncoder(w).Encode(l)
+	}))
+	for id, want := range map[string][]string{"00000000000A1": {"00000000000c3"}, "00000000000a2": {"00000000000c3"},
+		"00000000000b1": {"00000000000b1", "00000000000d3"}, "00000000000e1": {"00000000000e1"}} {
+		if got := nowAt(t.Context(), client, []int{1, 2, 3}, []string{id}); !slices.Equal(got, want) {
+			t.Errorf("%s is %q, want %q", id, got, want)
+		}
+	}
+}
+
+// TestAForgottenNodeHasNoSettings that could be the same.
+func TestAForgottenNodeHasNoSettings(t *testing.T) {
+	var out bytes.Buffer
+	c := &cli{out: &out, err: io.Discard}
+	err := c.clusterStatus(api.Cluster{On: true, Members: []api.ClusterMember{{Node: 3, Forgotten: true, Differ: []string{}}}})
+	if err != nil || strings.Contains(out.String(), "same") || !strings.Contains(out.String(), "forgotten") {
+		t.Errorf("%v: %s", err, &out)
+	}
 }

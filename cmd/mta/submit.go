@@ -373,6 +373,10 @@ func (c *cli) mailq(args []string) int {
 			fmt.Fprint(c.out, "usage: mailq [--config FILE] [--socket SOCKET]\n\n"+mailqHelp+"\n")
 			return sendmail.ExOK
 		}
+		if strings.HasPrefix(arg, "--cluster") {
+			return c.sysexit("mailq", sendmail.ExUsage,
+				errors.New("it is for one node; of all nodes: mta queue list --cluster"))
+		}
 		// Sendmail's has -v and -Ac and the like, for details that this one shows anyway.
 		if !strings.HasPrefix(arg, "-") {
 			return c.sysexit("mailq", sendmail.ExUsage, fmt.Errorf("unexpected argument %q", arg))

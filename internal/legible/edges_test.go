@@ -21,7 +21,7 @@ func TestEdgesOfAge(t *testing.T) {
 
 func TestEdgesOfLeft(t *testing.T) {
 	for d, want := range map[time.Duration]string{
-		-time.Minute: "0s", 1: "1s", 30*time.Minute - time.Millisecond: "30m", 30*time.Minute - time.Second: "29m",
+		-time.Minute: "0s", 1: "1s", 30*time.Minute - time.Millisecond: "30m", 30*time.Minute - 6*time.Second: "29m",
 		24*time.Hour - 1: "1d0h",
 	} {
 		if got := Left(d); got != want {

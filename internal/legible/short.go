@@ -27,9 +27,14 @@ func Age(d time.Duration) string {
 	return fmt.Sprintf("%dd%dh", d/day, d%day/time.Hour)
 }
 
-// Left is Age for a time that is yet to pass. A begun second counts as a whole one, or what has just
-// been set to 30m would be shown as 29m.
-func Left(d time.Duration) string { return Age((d + time.Second - 1).Truncate(time.Second)) }
+// Left is Age for a time that is yet to pass. The last 5 s of a minute count as a whole one, as does a begun second, or
+// what has just been set to 2h, in a cluster whose nodes have to know, would be shown as 1h59m.
+func Left(d time.Duration) string {
+	if up := (d + 5*time.Second).Truncate(time.Minute); up > d {
+		return Age(up)
+	}
+	return Age((d + time.Second - 1).Truncate(time.Second))
+}
 
 // Size is a number of octets: 611, 2.3K, 47K, 1.1M.
 func Size(n int64) string {

@@ -15,8 +15,12 @@ func TestAge(t *testing.T) {
 			t.Errorf("%v is written %s, want %s", d, got, want)
 		}
 	}
-	if got := Left(30*time.Minute - time.Millisecond); got != "30m" {
-		t.Errorf("what has just been set to 30m is %s", got)
+	for d, want := range map[time.Duration]string{-time.Second: "0s", 0: "0s", time.Millisecond: "1s", 4 * time.Second: "4s", 54 * time.Second: "54s",
+		59 * time.Second: "1m", 64 * time.Second: "1m", 10*time.Minute - 2*time.Second: "10m", time.Hour - time.Second: "1h",
+		2*time.Hour - 2*time.Second: "2h", 2*time.Hour - 6*time.Second: "1h59m", 48*time.Hour - time.Second: "2d0h"} {
+		if got := Left(d); got != want {
+			t.Errorf("%v are left as %s, want %s", d, got, want)
+		}
 	}
 }
 

@@ -39,6 +39,8 @@ func (c Cluster) Cluster(context.Context) (api.Cluster, error) {
 		out.Lost = s.Lost.Error()
 	}
 	for i, m := range s.Members {
+		// of a node that has just joined again the row is an earlier one
+		m.Forgotten = m.Forgotten && !(s.Takes && m.Number == s.Number)
 		out.Members[i] = api.ClusterMember{Node: int(m.Number), Address: m.Address, Version: m.Version,
 			Incarnation: m.Incarnation, Seen: m.Ago, Forgotten: m.Forgotten, Differ: s.Differ[m.Number]}
 	}

@@ -3,6 +3,7 @@ package kept
 import (
 	"context"
 	"net/http"
+	"time"
 
 	"example.org/mta/cluster/moving"
 	"example.org/mta/operator/api"
@@ -25,6 +26,10 @@ func (c Cluster) DrainNode(ctx context.Context, in api.Intent) (done api.Drained
 	return done, err
 }
 
+// untilStopped is how long the end of a move is waited for, so that the answer has all that has moved: a node that
+// another one asks has five seconds.
+const untilStopped = 3 * time.Second
+
 // UndrainNode implements api.Clusters.
 func (c Cluster) UndrainNode(ctx context.Context, in api.Intent) (done api.DrainedNode, err error) {
 	if c.Mover == nil {
@@ -32,7 +37,9 @@ func (c Cluster) UndrainNode(ctx context.Context, in api.Intent) (done api.Drain
 	}
 	relay, err := c.Relay.Undrain(ctx, in)
 	if err == nil && !in.DryRun {
-		c.Mover.Stop()
+		end, cancel := context.WithTimeout(ctx, untilStopped)
+		defer cancel()
+		c.Mover.Stop(end)
 	}
 	done.Effect, done.Moving = relay.Effect, c.moving()
 	return done, err

@@ -398,7 +398,9 @@ func (n *member) standings() map[string]string {
 			m.Release = m.Accepted.Truncate(time.Second)
 		}
 		m.Node, m.ID, m.Accepted = "", "", time.Time{}
-		m.Marks = slices.DeleteFunc(m.Marks, func(s exported.Text) bool { return strings.HasPrefix(string(s), "moved=") })
+		m.Marks = slices.DeleteFunc(m.Marks, func(s exported.Text) bool {
+			return strings.HasPrefix(string(s), "moved=") || strings.HasPrefix(string(s), "accepted=")
+		})
 		for _, rcpt := range m.Recipients {
 			one := *m
 			one.Recipients = []exported.Recipient{rcpt}
@@ -542,6 +544,9 @@ func TestAMove(t *testing.T) {
 		if !s.On || !s.Rests || int64(s.Recipients) < left-5 || s.Waiting+s.Declined+s.Busy != 0 || one.Queue.Stats().Queued != 0 {
 			t.Errorf("%+v; it had %d, and has %+v", s, left, one.Queue.Stats())
 		}
+		if stats := one.Queue.Stats(); int64(s.Recipients) != stats.Transferred || stats.Removed != 0 {
+			t.Errorf("%d have moved; the queue counts %d, and %d removed", s.Recipients, stats.Transferred, stats.Removed)
+		}
 		for _, n := range s.Nodes { // whose process the machine runs first takes more
 			if n.Why != "" || n.Recipients < s.Recipients/10 {
 				t.Errorf("%+v of %d", n, s.Recipients)
@@ -595,7 +600,7 @@ func TestWhoTakesNoMail(t *testing.T) {
 		}
 		h.pass(time.Minute)
 		h.once(600)
-		one.mover.Stop()
+		one.mover.Stop(t.Context())
 		one.put(10, 0)
 		if h.pass(10 * time.Second); one.mover.Status().On {
 			t.Error("it is on")
