@@ -92,8 +92,8 @@ func TestExplainCountsHeldMail(t *testing.T) {
 		t.Fatal(err)
 	}
 	enqueue(t, w.Relay, "bob@box.example", 3)
-	w.until("the mail is held", func() bool { return w.queue.Stats().Held == 1 })
-	if q := w.explainDomain("box.example").Queued; q.Held != 1 || q.Unsorted != 0 {
+	w.until("the mail is held", func() bool { return w.queue.Stats().Held == 3 })
+	if q := w.explainDomain("box.example").Queued; q.Held != 3 || q.Unsorted != 0 {
 		t.Errorf("%+v", q)
 	}
 }

@@ -97,7 +97,7 @@ func TestExplainDue(t *testing.T) {
 	}
 	id := enqueue(t, r, "bob@box.example", 1)
 	e := explained(t, r, id, says(api.StateDue, "it is due"))
-	if d := e.Destinations[0]; d.Queued.Unsorted != 1 || d.Site != "mx.box.example" || d.Now != "mail is sent without delay" {
+	if d := e.Destinations[0]; d.Queued.Due != 1 || d.Queued.Unsorted != 0 || d.Site != "mx.box.example" || d.Now != "mail is sent without delay" {
 		t.Errorf("destination %+v", d)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
