@@ -89,7 +89,7 @@ func standingsOf(t *testing.T, m *exported.Message) map[string]string {
 	for _, mark := range marks {
 		if first, moved := strings.CutPrefix(string(mark), "moved="); moved {
 			m.Node, m.ID, _ = strings.Cut(first, "/")
-		} else {
+		} else if !strings.HasPrefix(string(mark), "accepted=") {
 			m.Marks = append(m.Marks, mark)
 		}
 	}
