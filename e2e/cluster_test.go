@@ -118,6 +118,11 @@ func TestACluster(t *testing.T) {
 	// Refused: another data directory under a living node's number, and one that runs is not forgotten.
 	c.fails("node 2: the number belongs to the relay at 127.0.0.1:", "serve", "--config", c.relay(2).config)
 	c.fails("answered ", "cluster", "forget", "3")
+	relays[2].submit(t, 2, func(int) (string, []string, string) {
+		return "ann@client.example", []string{"bob@box.example"}, "Subject: x\r\n\r\nx\r\n"
+	})
+	c.fails("answered ", "cluster", "rejoin", "--config", relays[2].config)
+	c.fails("is in use by a relay: stop it", "cluster", "rejoin", "--config", relays[2].config, "--dead")
 	relays[2].kill()
 	c.does("node 3 at 127.0.0.1:", "cluster", "forget", "3", "--dead", "--dry-run")
 	c.does("node 3 is forgotten", "cluster", "forget", "3", "--dead")
@@ -131,14 +136,26 @@ func TestACluster(t *testing.T) {
 	namesake := c.relay(3)
 	writeFile(t, namesake.config, strings.Replace(readFile(t, namesake.config), "relay-3", "relay-1", 1))
 	c.fails(`has the nodeid "relay-1" of this relay`, "serve", "--config", namesake.config)
+	inPlace := func(heir *relay, incarnation uint64) {
+		heir.start(t)
+		c.sees(first, func(s api.Cluster) string {
+			if m := s.Members[2]; m.Forgotten || m.Incarnation != incarnation {
+				return "nobody is in its place"
+			}
+			return ""
+		})
+	}
+	c.does("node 3 would join anew", "cluster", "rejoin", "--config", relays[2].config, "--dry-run")
+	c.does("node 3 joins anew when its relay starts; its mail, for 2 recipients, is held", "cluster", "rejoin", "--config",
+		relays[2].config)
+	inPlace(relays[2], 2)
+	if out := relays[2].mta(t, "queue", "list", "--state", "held", "--json"); strings.Count(out, `"bob@box.example"`) != 2 {
+		t.Errorf("what has joined anew holds %s", out)
+	}
+	relays[2].kill()
+	c.does("node 3 is forgotten", "cluster", "forget", "3", "--dead")
 	heir := c.relay(3)
-	heir.start(t)
-	c.sees(first, func(s api.Cluster) string {
-		if m := s.Members[2]; m.Forgotten || m.Incarnation != 2 {
-			return "nobody is in its place"
-		}
-		return ""
-	})
+	inPlace(heir, 3)
 
 	// The same relay again, which hands over and goes on.
 	if !heir.stop(patience) {
@@ -146,7 +163,7 @@ func TestACluster(t *testing.T) {
 	}
 	heir.start(t)
 	c.sees(heir, func(s api.Cluster) string {
-		if !s.Takes || s.Members[2].Incarnation != 2 {
+		if !s.Takes || s.Members[2].Incarnation != 3 {
 			return "it does not go on"
 		}
 		return ""

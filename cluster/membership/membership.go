@@ -380,8 +380,7 @@ func (m *Membership) join(ctx context.Context, view postgres.View) (err error) {
 			return Refusal(err.Error())
 		} else if err != nil {
 			return final{Refusal(fmt.Sprintf(
-				"%s: %v; 'mta cluster forget %d', move the file away, and this relay joins anew", m.cfg.Path, err,
-				m.number))}
+				"%s: %v; 'mta cluster rejoin' has this relay join anew", m.cfg.Path, err))}
 		}
 	}
 	if m.have.Node != 0 && m.have.Node != m.number {
@@ -500,8 +499,8 @@ func (m *Membership) right(row *postgres.Member, view postgres.View) error {
 	lose := func(format string, args ...any) error {
 		return lost{Refusal("the database has lost writes: " + fmt.Sprintf(format, args...))}
 	}
-	anew := fmt.Sprintf("move %s away, and this relay joins anew", m.cfg.Path)
-	gone := fmt.Sprintf("if that relay is gone for good, 'mta cluster forget %d'", m.number)
+	const anew = "'mta cluster rejoin' has this relay join anew"
+	const gone = "If that relay is gone for good, " + anew
 	switch {
 	case have.Incarnation != 0 && view.Reset < followed:
 		return lose("its last reset is %d, and this node has followed %d", view.Reset, followed)
@@ -519,11 +518,11 @@ func (m *Membership) right(row *postgres.Member, view postgres.View) error {
 		return nil
 	case have.Incarnation == 0:
 		return final{refuse("the number belongs to the relay at %s, seen %.0fs ago, and this data directory is not "+
-			"that relay's. Issue a certificate with another number; %s", row.Address, row.Ago, gone)}
+			"that relay's. Issue a certificate with another number. %s", row.Address, row.Ago, gone)}
 	case have.Incarnation < row.Incarnation:
 		return ousted{final{refuse("this node was forgotten, and may have been replaced: it is incarnation %d, and "+
-			"the database has %d. If no other relay has the number, %s; else it needs a certificate with another "+
-			"number, too", have.Incarnation, row.Incarnation, anew)}}
+			"the database has %d. If no other relay has the number, %s; else issue a certificate with another number "+
+			"first", have.Incarnation, row.Incarnation, anew)}}
 	case have.Incarnation > row.Incarnation && view.Reset == followed:
 		return lose("it has incarnation %d of this node, which has joined as %d", row.Incarnation, have.Incarnation)
 	case have.Incarnation > row.Incarnation:
@@ -531,7 +530,7 @@ func (m *Membership) right(row *postgres.Member, view postgres.View) error {
 	case have.behind(row), m.node != nil && row.Process == have.Process && row.Life != m.cfg.life:
 		return ousted{final{refuse("another process has joined at %s, seen %.0fs ago: one of the two data "+
 			"directories is a copy, or was restored from a backup or a snapshot, and what has left since would leave "+
-			"twice. Stop one; %s, and %s", row.Address, row.Ago, gone, anew)}}
+			"twice. Stop one. %s", row.Address, row.Ago, gone)}}
 	case m.node == nil && row.Boot != 0 && row.Boot != m.cfg.boot && row.Ago < absent.Seconds():
 		return refuse("its relay has run on another machine, or before a restart of this one, and was seen at %s "+
 			"%.0fs ago: this one may start when that was not seen for %.0f s", row.Address, row.Ago, absent.Seconds())

@@ -421,7 +421,7 @@ func TestWhoMayNotTakePart(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(s.dir, "a", "cluster"), text[:40], 0o600); err != nil {
 			t.Fatal(err)
 		}
-		s.refused(1, "a", 7, "'mta cluster forget 1', move the file away")
+		s.refused(1, "a", 7, "'mta cluster rejoin' has this relay join anew")
 		if err := os.MkdirAll(filepath.Join(s.dir, "unread", "cluster"), 0o700); err != nil { // as a failing disk
 			t.Fatal(err)
 		}

@@ -3,9 +3,12 @@ package main
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -20,8 +23,10 @@ import (
 	"example.org/mta/cluster/postgres"
 	"example.org/mta/cluster/secrets"
 	"example.org/mta/cmd/mta/draw"
+	"example.org/mta/mta/datadir"
 	"example.org/mta/operator/api"
 	"example.org/mta/operator/everywhere"
+	"example.org/mta/queue/vfs"
 )
 
 const clusterHelp = `Several relays are a cluster: docs/cluster.md begins with three.
@@ -34,7 +39,7 @@ configuration and no running relay.`
 func newCluster(c *cli) *cobra.Command {
 	return group("cluster", "relays that are a cluster, their database and certificates", clusterHelp,
 		newClusterInit(c), newClusterCheck(c), newClusterStatus(c), newClusterDrain(c), newClusterUndrain(c),
-		newClusterForget(c), newClusterAdopt(c), newClusterReset(c), newClusterCA(c))
+		newClusterForget(c), newClusterRejoin(c), newClusterAdopt(c), newClusterReset(c), newClusterCA(c))
 }
 
 func newClusterStatus(c *cli) *cobra.Command {
@@ -154,6 +159,79 @@ that did not stop may be cut off and send: it is forgotten with --dead only.`,
 			fmt.Fprintf(c.out, "nothing to do: node %d was forgotten before\n", number)
 		}
 		return err
+	}
+	return cmd
+}
+
+func newClusterRejoin(c *cli) *cobra.Command {
+	var dead, dry, send bool
+	cmd := &cobra.Command{
+		Use: "rejoin", Short: "have a restored or forgotten data directory take part again",
+		Long: `Have the data directory of the configuration, which no relay may use, take part under its number
+again: after it was restored from a backup or a snapshot, when its node was forgotten, or when its
+file "cluster" is damaged. The node is forgotten as by 'mta cluster forget', unless it is, and joins
+anew when its relay starts. All of its mail is held until you release or remove it, since what has
+left after the backup would leave again; with --send it leaves.`,
+		Args: noArgs,
+	}
+	cmd.Flags().BoolVar(&send, "send", false, "let the mail leave: nothing of it has left meanwhile")
+	cmd.Flags().BoolVar(&dead, "dead", false, "no relay runs under its number: don't wait, as in 'forget'")
+	cmd.Flags().BoolVarP(&dry, "dry-run", "n", false, "only show what would be done")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		cfg, err := c.config()
+		if err != nil {
+			return err
+		}
+		k := &cfg.Cluster
+		if k.Database == "" {
+			return usagef("the configuration has no cluster block")
+		}
+		pair, err := tls.LoadX509KeyPair(k.Certificate, k.Key)
+		if err != nil {
+			return err
+		}
+		_, number, err := ca.Identity(pair.Leaf)
+		if err != nil {
+			return fmt.Errorf("%s: %w", k.Certificate, err)
+		}
+		e, err := postgres.Open(postgres.Config{Database: string(k.Database), Replicated: k.Replicated})
+		if err != nil {
+			return err
+		}
+		defer e.Close()
+		view, err := e.View(cmd.Context())
+		if err != nil {
+			return err
+		}
+		known := slices.ContainsFunc(view.Members, func(m postgres.Member) bool { return m.Number == number })
+		if known {
+			if _, _, _, err = e.WouldForget(cmd.Context(), number, dead); err != nil {
+				return err
+			}
+		}
+		if dry {
+			fmt.Fprintf(c.out, "node %d would join anew with %s\n", number, cfg.DataDir)
+			return nil
+		}
+		held, err := datadir.ForRejoin(cfg, thisBuild().Version, !send)
+		if err != nil {
+			return err
+		}
+		what := "its mail leaves then"
+		if !send {
+			what = fmt.Sprintf("its mail, for %s, is held until 'mta queue release' or 'mta queue remove'",
+				plural(held, "recipient"))
+		}
+		if known {
+			if _, err = e.Forget(cmd.Context(), number, dead); err != nil {
+				return err
+			}
+		}
+		if err = os.Remove(k.Path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		fmt.Fprintf(c.out, "node %d joins anew when its relay starts; %s\n", number, what)
+		return vfs.OS().SyncDir(filepath.Dir(k.Path))
 	}
 	return cmd
 }

@@ -160,7 +160,7 @@ func (s *Staged) Restore(hold bool) error {
 		return err
 	}
 	if hold && s.Recipients > 0 {
-		if err := s.holdAll(); err != nil {
+		if _, err := holdAll(filepath.Join(s.dir, inQueue), s.queue, s.cfg, true); err != nil {
 			return fmt.Errorf("holding the mail: %w", err)
 		}
 	}
@@ -215,7 +215,12 @@ func (s *Staged) give() error {
 			return err
 		}
 	}
-	return filepath.WalkDir(s.dir, func(path string, _ fs.DirEntry, err error) error {
+	return inherit(s.dir)
+}
+
+// inherit gives all files in a folder to the owner of the one above it, where root has made them.
+func inherit(dir string) error {
+	return filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -223,15 +228,36 @@ func (s *Staged) give() error {
 	})
 }
 
-// holdAll holds all mail. It writes the queue in its format, so that the program that took the backup still reads it.
-func (s *Staged) holdAll() error {
+// holdAll opens a queue and, with hold, holds all its mail, in the format that it has, so that the program of before
+// still reads it.
+func holdAll(dir string, in *format.Use, cfg *config.Config, hold bool) (held int, err error) {
 	q, err := queue.Open(queue.Config{
-		Dir: filepath.Join(s.dir, inQueue), Format: s.queue.Number,
-		SegmentSize: int64(s.cfg.Queue.SegmentSize), LargeBody: config.LargeBody, MinFree: 1,
+		Dir: dir, Format: in.Number, SegmentSize: int64(cfg.Queue.SegmentSize), LargeBody: config.LargeBody, MinFree: 1,
 	})
 	if err != nil {
-		return err
+		return 0, err
 	}
-	_, err = q.Change(queue.Selector{All: true}, queue.Hold, false)
-	return errors.Join(err, q.Close())
+	if hold {
+		held, err = q.Change(queue.Selector{All: true}, queue.Hold, false)
+	}
+	return held, errors.Join(err, q.Close())
+}
+
+// ForRejoin checks that no relay uses a data directory, and that no other node has adopted its mail. With hold, it
+// holds all mail, and returns that of how many recipients.
+func ForRejoin(cfg *config.Config, version string, hold bool) (held int, err error) {
+	if err = notAdopted(cfg.DataDir); err != nil {
+		return 0, err
+	}
+	if _, err := os.Stat(Queue(cfg)); errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	set, err := Formats(cfg, version)
+	if err == nil {
+		held, err = holdAll(Queue(cfg), set.Of(store.Format.Name), cfg, hold)
+	}
+	if errors.Is(err, vfs.ErrLocked) {
+		return 0, fmt.Errorf("%s is in use by a relay: stop it", cfg.DataDir)
+	}
+	return held, errors.Join(err, inherit(Queue(cfg)))
 }
