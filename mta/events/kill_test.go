@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/sidestore"
 	"example.org/mta/mta/accounting"
 	"example.org/mta/mta/events"
 	"example.org/mta/mta/events/sinks"
@@ -200,13 +201,31 @@ func TestKills(t *testing.T) {
 		b, _ := lanes.count()
 		return a >= want && b >= want
 	}
-	saved := func() bool { // bolt has a value right after its key
+	scratch := filepath.Join(t.TempDir(), "streams.db")
+	saved := func() bool { // as a process would find it that starts now: the file has pages whose transaction has not ended
 		text, err := os.ReadFile(filepath.Join(dir, "streams.db"))
+		if err == nil {
+			err = os.WriteFile(scratch, text, 0o600)
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		at := `{"at":"` + end.String() + `"`
-		return bytes.Contains(text, []byte("one"+at)) && bytes.Contains(text, []byte("lanes"+at))
+		if sidestore.Check(scratch) != nil { // it was written while it was read
+			return false
+		}
+		f, err := sidestore.Open(sidestore.Config{Path: scratch, Name: "the copy"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		names, atEnd := []string{"one", "lanes"}, 0
+		_ = f.Get("streams-1", len(names), func(i int) []byte { return []byte(names[i]) }, func(_ int, value []byte) error {
+			if bytes.HasPrefix(value, []byte(`{"at":"`+end.String()+`"`)) {
+				atEnd++
+			}
+			return nil
+		})
+		return atEnd == len(names)
 	}
 	for deadline := time.Now().Add(3*time.Minute + time.Duration(total)*100*time.Microsecond); !settled() || !saved(); time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(deadline) {
