@@ -57,7 +57,8 @@ release: ## archives, packages, bills of materials, sums and signatures of the t
 demo: build ## the whole relay at work on this machine, in under a minute
 	$(BIN) demo
 
-test: check e2e-install unit e2e ## everything that CI runs: checks, unit tests with -race, real daemons
+test: ## everything that CI runs: checks, beside the installation; unit tests with -race; real daemons
+	@$(MAKE) --no-print-directory -j2 check e2e-install && $(MAKE) --no-print-directory unit e2e
 
 # By default each test binary sleeps for a second at its end, for races still to be told: they are told
 # when they happen.
