@@ -36,6 +36,13 @@ func NewShared(era string, members func() map[uint16]uint64) *Shared {
 }
 
 // Do has f look at the rows, by kind and key, or edit them.
+// Serials shows the last serial of each node, as an editor of rows would have it.
+func (s *Shared) Serials(f func(map[changes.Me]uint64)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f(s.serials)
+}
+
 func (s *Shared) Do(f func(rows map[[2]string]changes.Row)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

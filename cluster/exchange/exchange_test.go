@@ -895,6 +895,37 @@ func TestRowsThatNobodyWrote(t *testing.T) {
 	})
 }
 
+// TestASerialThatSomebodyRaised loses no change: by it the database would take those that follow for repeated ones.
+func TestASerialThatSomebodyRaised(t *testing.T) {
+	within(t, 2, func(h *house) {
+		a, b := h.relays[0], h.relays[1]
+		h.run(a, b)
+		pass(2 * time.Second)
+		a.shelves["a"].set(t, "k", "1", 1)
+		pass(2 * time.Second)
+		raise := func(by uint64) {
+			h.engine.Serials(func(all map[changes.Me]uint64) {
+				for me := range all {
+					if me.Node == 1 {
+						all[me] += by
+					}
+				}
+			})
+		}
+		const by = 1 << 40
+		raise(by)
+		a.shelves["a"].set(t, "k", "2", 1)
+		pass(20 * time.Second)
+		b.has("a", "k", "1")
+		if why := a.c.Trouble(); !strings.Contains(why, "the row of node 1 in mta_cluster.readers has the serial 10995") {
+			t.Errorf("trouble: %q", why)
+		}
+		raise(math.MaxUint64 - by + 1)
+		pass(time.Minute)
+		h.all("a", "k", "2")
+	})
+}
+
 // TestAChangeThatCannotBeSent is an alarm until a later one of its kind is sent. Its key may be an address.
 func TestAChangeThatCannotBeSent(t *testing.T) {
 	within(t, 2, func(h *house) {

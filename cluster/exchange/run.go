@@ -91,6 +91,13 @@ func (c *Exchange) ended(err error) {
 	c.failed = err
 }
 
+// newest is the last serial of this node's changes.
+func (c *Exchange) newest() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.last
+}
+
 func (c *Exchange) tidy(ctx context.Context, e changes.Engine) error {
 	for {
 		waiting, cancel := context.WithTimeout(ctx, patience)
@@ -120,6 +127,9 @@ func (c *Exchange) step(ctx context.Context, me changes.Me, e changes.Engine) (a
 		return false, err
 	} else if r.Stale {
 		return true, c.stale(me, r)
+	} else if last := c.newest(); r.Serial > last { // it would take later ones for repeated
+		return false, fmt.Errorf("the row of node %d in mta_cluster.readers has the serial %d, and this node "+
+			"has sent %d: correct the serial", me.Node, r.Serial, last)
 	}
 	if err := c.settle(ctx, me, items, sent, &r); err != nil {
 		return false, err
