@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -584,25 +585,33 @@ func (e *Engine) Reset(ctx context.Context, node uint16, known uint64) (reset ui
 func (e *Engine) View(ctx context.Context) (v View, err error) {
 	var got struct {
 		View
-		Members []struct {
-			Member
-			Sums json.RawMessage `json:"plans"`
-			Ago  *float64        `json:"ago"`
-		}
+		Members []json.RawMessage
 	}
 	if err = e.call(ctx, &got, view); err != nil {
 		return v, fmt.Errorf("the members of the cluster: %w", err)
 	}
 	v = got.View
-	for _, m := range got.Members { // a node that runs writes both anew
-		var lacks string
-		if len(m.Sums) > 0 && json.Unmarshal(m.Sums, &m.Member.Sums) != nil {
-			m.Member.Sums, lacks = nil, "plans"
+	for _, text := range got.Members { // a node that runs writes its row anew
+		m, lacks := struct {
+			Member
+			Ago *float64 `json:"ago"`
+		}{}, ""
+		wrong := (*json.UnmarshalTypeError)(nil) // all else was read
+		if err := json.Unmarshal(text, &m); errors.As(err, &wrong) {
+			lacks, _, _ = strings.Cut(strings.TrimPrefix(wrong.Field, "Member."), ".")
+		} else if err != nil {
+			return View{}, fmt.Errorf("the members of the cluster: %w", err)
+		}
+		if lacks == "number" {
+			return View{}, fmt.Errorf("the members of the cluster: a row has the %w", wrong)
+		}
+		if lacks == "plans" {
+			m.Sums = nil
 		}
 		if m.Member.Ago = 0; m.Ago != nil {
 			m.Member.Ago = *m.Ago
 		} else {
-			lacks = "seen"
+			lacks = cmp.Or(lacks, "seen")
 		}
 		if lacks != "" {
 			v.Fault = cmp.Or(v.Fault, fmt.Errorf("the row of node %d in mta_cluster.members can't be read in %s",

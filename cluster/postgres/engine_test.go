@@ -351,6 +351,7 @@ func TestAMemberThatSomebodyHasEdited(t *testing.T) {
 	within(t, func(t *testing.T, s *server) {
 		for rows, want := range map[string]string{
 			`{"number": 1, "ago": 2}, {"number": 3, "incarnation": 4, "plans": {"y": "z", "x": 1}, "ago": 7}`: "node 3 in mta_cluster.members can't be read in plans",
+			`{"number": 1, "ago": 2}, {"number": 3, "incarnation": 4, "noted": -1, "ago": 7}`:                 "node 3 in mta_cluster.members can't be read in noted",
 			`{"number": 1, "ago": 2}, {"number": 3, "incarnation": 4, "plans": null, "ago": null}`:            "node 3 in mta_cluster.members can't be read in seen",
 		} {
 			s.answers(`{"version": 6, "members": [` + rows + `]}`)
