@@ -556,9 +556,9 @@ func TestNodesWithOneNodeid(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.pass(10 * time.Second)
-		alarmed(two, "have nobody who decides: after 'mta cluster reset' nobody has any")
-		s.pass(Term.Length + 10*time.Second)
+		alarmed(two, "have nobody who decides: after 'mta cluster reset' nobody has any") // which hides nothing
 		alarmed(two, `node 1 at 10.0.0.1:2571 has the nodeid "mx"`)
+		s.pass(Term.Length + 10*time.Second)
 		one.Close()
 		s.db.forget(1)
 		s.pass(10 * time.Second)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"example.org/mta/cluster/node"
 	"example.org/mta/cluster/owner"
 	"example.org/mta/cluster/postgres"
 	"example.org/mta/cluster/share"
@@ -220,6 +221,33 @@ func (m *Membership) orphaned(all []owner.Silence) string {
 		left.Round(time.Second))
 }
 
+// troubles are all that a relay has which takes part: one must not hide another.
+func (m *Membership) troubles(n *node.Node, rows error, namesake string) string {
+	var all []string
+	add := func(some ...string) { // the first that there is
+		if text := cmp.Or(some...); text != "" {
+			all = append(all, text)
+		}
+	}
+	if rows != nil {
+		add(fmt.Sprintf("what somebody has edited in the cluster's database is left out: %v. Correct the row, or "+
+			"delete it; that of a member its relay writes anew", rows))
+	}
+	orphans, deafness, differences, reserve := "", "", "", ""
+	if n != nil {
+		orphans, differences, reserve = m.orphaned(n.Orphans()), differing(n.Differences(lasting)), m.noReserve()
+		if other, d := n.Unanswered(); d > deaf {
+			deafness = fmt.Sprintf("node %d at %s, which decides about limits, has not answered for %s what this "+
+				"relay has asked it: mail will wait for its parts of these. Check that this relay reaches its port, "+
+				"and the logs and certificates of both", other, m.member(other).Address, d.Round(time.Second))
+		}
+	}
+	add(orphans, deafness, m.missing()) // of one cause, often
+	add(m.cfg.Changes.Trouble())
+	add(namesake, differences, m.settingsDiffer(), reserve)
+	return strings.Join(all, "; ")
+}
+
 // missing names members that have not been seen for long, and did not stop in order; "" for none. A node that stops
 // leaves its row without a boot.
 func (m *Membership) missing() string {
@@ -354,37 +382,8 @@ func (m *Membership) Trouble() (part, database, standby, certificate string) {
 	if n != nil {
 		rows = cmp.Or(rows, n.LeftOut())
 	}
-	if part+database == "" && rows != nil {
-		part = fmt.Sprintf("what somebody has edited in the cluster's database is left out: %v. Put it right, or "+
-			"delete the row", rows)
-	}
-	if part+database == "" && n != nil {
-		part = m.orphaned(n.Orphans())
-	}
-	if part+database == "" && n != nil {
-		if other, d := n.Unanswered(); d > deaf {
-			part = fmt.Sprintf("node %d at %s, which decides about limits, has not answered for %s what this relay "+
-				"has asked it: mail will wait for its parts of these. Check that this relay reaches its port, and the "+
-				"logs and certificates of both", other, m.member(other).Address, d.Round(time.Second))
-		}
-	}
 	if part+database == "" {
-		part = m.missing()
-	}
-	if part+database == "" {
-		part = m.cfg.Changes.Trouble()
-	}
-	if part+database == "" {
-		part = namesake
-	}
-	if part+database == "" && n != nil {
-		part = differing(n.Differences(lasting))
-	}
-	if part+database == "" {
-		part = m.settingsDiffer()
-	}
-	if part+database == "" && n != nil {
-		part = m.noReserve()
+		part = m.troubles(n, rows, namesake)
 	}
 	missing := standbys.Missing() // as read each five seconds, also while calls have no result
 	if n != nil && n.Standby() != nil {
