@@ -170,7 +170,7 @@ func (r *recipientCase) why() (string, time.Time) {
 		return "its record on disk is damaged: 'mta queue fsck' shows where, 'mta queue retry' reads it again",
 			time.Time{}
 	case queue.StateEnding:
-		return "delivery has ended: the report to its sender is being written", time.Time{}
+		return "it leaves the queue: " + r.status.Doing, time.Time{}
 	case queue.StateLeased:
 		if r.paused == "" || r.status.State == api.StateActive {
 			return r.active()
