@@ -121,8 +121,10 @@ func TestACluster(t *testing.T) {
 	relays[2].submit(t, 2, func(int) (string, []string, string) {
 		return "ann@client.example", []string{"bob@box.example"}, "Subject: x\r\n\r\nx\r\n"
 	})
-	c.fails("answered ", "cluster", "rejoin", "--config", relays[2].config)
-	c.fails("is in use by a relay: stop it", "cluster", "rejoin", "--config", relays[2].config, "--dead")
+	c.fails("is in use by a relay: stop it first", "cluster", "rejoin", "--config", relays[2].config, "--dead", "-n")
+	c.fails("has no queue: is it mounted?", "cluster", "rejoin", "--config", c.relay(3).config)
+	foreign := relays[2].dir + "/foreign.conf" // with the certificate of another node
+	writeFile(t, foreign, strings.ReplaceAll(readFile(t, relays[2].config), "node-3", "node-2"))
 	relays[2].kill()
 	c.does("node 3 at 127.0.0.1:", "cluster", "forget", "3", "--dead", "--dry-run")
 	c.does("node 3 is forgotten", "cluster", "forget", "3", "--dead")
@@ -145,9 +147,17 @@ func TestACluster(t *testing.T) {
 			return ""
 		})
 	}
-	c.does("node 3 would join anew", "cluster", "rejoin", "--config", relays[2].config, "--dry-run")
+	c.fails("/cluster belongs to node 3, and the certificate ", "cluster", "rejoin", "--config", foreign)
+	c.does("all of its mail would be held", "cluster", "rejoin", "--config", relays[2].config, "--dry-run")
+	letters := relays[2].dir + "/data/maildrop/"
+	if err := os.WriteFile(letters+"new/1", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	c.does("node 3 joins anew when its relay starts; its mail, for 2 recipients, is held", "cluster", "rejoin", "--config",
 		relays[2].config)
+	if _, err := os.Stat(letters + "held/1"); err != nil {
+		t.Error(err)
+	}
 	inPlace(relays[2], 2)
 	if out := relays[2].mta(t, "queue", "list", "--state", "held", "--json"); strings.Count(out, `"bob@box.example"`) != 2 {
 		t.Errorf("what has joined anew holds %s", out)

@@ -489,6 +489,12 @@ func read(path string) (k kept, err error) {
 	return k, err
 }
 
+// NodeOf returns the number of the node whose file this is; 0: there is none.
+func NodeOf(path string) (uint16, error) {
+	k, err := read(path)
+	return k.Node, err
+}
+
 // right returns why the data directory can't take part by the row of its node, nil without one.
 func (m *Membership) right(row *postgres.Member, view postgres.View) error {
 	have, standbys, followed := m.have, view.Standbys, m.resets()

@@ -116,9 +116,8 @@ func (c *cli) restore(name string, hold, send bool) error {
 	if err := s.Restore(hold); err != nil {
 		return fmt.Errorf("restoring %s: %w", name, err)
 	}
-	if n := s.Letters(); hold && n > 0 {
-		fmt.Fprintf(c.err, "sendmail had left %s: move what is to leave from %s to %s, both in the data directory\n",
-			plural(n, "more message"), datadir.HeldLetters, config.Maildrop+"/"+maildrop.New)
+	if hold {
+		c.heldLetters(s.Letters())
 	}
 	what := "its mail leaves when the relay starts"
 	if hold {
@@ -126,6 +125,14 @@ func (c *cli) restore(name string, hold, send bool) error {
 	}
 	fmt.Fprintf(c.out, "%s is restored; %s\n", draw.Clean(cfg.DataDir), what)
 	return nil
+}
+
+// heldLetters names the letters that sendmail had left, which are held.
+func (c *cli) heldLetters(n int) {
+	if n > 0 {
+		fmt.Fprintf(c.err, "sendmail had left %s: move what should leave from %s to %s, both in the data directory\n",
+			plural(n, "more message"), datadir.HeldLetters, config.Maildrop+"/"+maildrop.New)
+	}
 }
 
 func (c *cli) openBackup(name string) (io.ReadCloser, error) {

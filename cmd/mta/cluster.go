@@ -23,6 +23,7 @@ import (
 	"example.org/mta/cluster/postgres"
 	"example.org/mta/cluster/secrets"
 	"example.org/mta/cmd/mta/draw"
+	"example.org/mta/mta/config"
 	"example.org/mta/mta/datadir"
 	"example.org/mta/operator/api"
 	"example.org/mta/operator/everywhere"
@@ -204,36 +205,68 @@ left after the backup would leave again; with --send it leaves.`,
 			return err
 		}
 		known := slices.ContainsFunc(view.Members, func(m postgres.Member) bool { return m.Number == number })
-		if known {
-			if _, _, _, err = e.WouldForget(cmd.Context(), number, dead); err != nil {
-				return err
-			}
-		}
-		if dry {
-			fmt.Fprintf(c.out, "node %d would join anew with %s\n", number, cfg.DataDir)
-			return nil
-		}
-		held, err := datadir.ForRejoin(cfg, thisBuild().Version, !send)
-		if err != nil {
-			return err
-		}
-		what := "its mail leaves then"
-		if !send {
-			what = fmt.Sprintf("its mail, for %s, is held until 'mta queue release' or 'mta queue remove'",
-				plural(held, "recipient"))
-		}
-		if known {
-			if _, err = e.Forget(cmd.Context(), number, dead); err != nil {
-				return err
-			}
-		}
-		if err = os.Remove(k.Path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		fmt.Fprintf(c.out, "node %d joins anew when its relay starts; %s\n", number, what)
-		return vfs.OS().SyncDir(filepath.Dir(k.Path))
+		return c.rejoin(cmd.Context(), cfg, e, rejoining{number, known, send, dead, dry})
 	}
 	return cmd
+}
+
+// rejoining is what 'mta cluster rejoin' is given: whose certificate, and whether the database knows that node.
+type rejoining struct {
+	number                 uint16
+	known, send, dead, dry bool
+}
+
+// rejoin has a data directory join anew. Of what fails after mail was held all can be done again.
+func (c *cli) rejoin(ctx context.Context, cfg *config.Config, e *postgres.Engine, o rejoining) (err error) {
+	path := cfg.Cluster.Path
+	if of, err := membership.NodeOf(path); err == nil && of != 0 && of != o.number { // a damaged file names none
+		return fmt.Errorf("%s belongs to node %d, and the certificate %s to node %d: one of the two is the wrong one",
+			path, of, cfg.Cluster.Certificate, o.number)
+	}
+	if err := datadir.MayRejoin(cfg); err != nil {
+		return err
+	}
+	who, would := fmt.Sprintf("node %d", o.number), false
+	if o.known {
+		var m postgres.Member
+		if m, _, would, err = e.WouldForget(ctx, o.number, o.dead); err != nil {
+			return err
+		}
+		if would {
+			who += fmt.Sprintf(", last seen at %s %s,", m.Address, ago(m.Ago))
+		}
+	}
+	if o.dry {
+		what := "all of its mail would be held"
+		if o.send {
+			what = "its mail would leave"
+		}
+		fmt.Fprintf(c.out, "%s would join anew with %s; %s\n", who, cfg.DataDir, what)
+		return nil
+	}
+	what := "its mail leaves then"
+	if !o.send {
+		held, letters, err := datadir.HoldAll(cfg, thisBuild().Version)
+		if err != nil {
+			return fmt.Errorf("holding the mail: %w", err)
+		}
+		what = fmt.Sprintf("its mail, for %s, is held until 'mta queue release' or 'mta queue remove'",
+			plural(held, "recipient"))
+		c.heldLetters(letters)
+	}
+	if would {
+		if _, err := e.Forget(ctx, o.number, o.dead); err != nil {
+			return err
+		}
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := errors.Join(vfs.OS().SyncDir(filepath.Dir(path)), datadir.Give(cfg)); err != nil {
+		return err
+	}
+	fmt.Fprintf(c.out, "node %d joins anew when its relay starts; %s\n", o.number, what)
+	return nil
 }
 
 func nodeNumber(text string) (uint16, error) {

@@ -1,6 +1,7 @@
 package datadir
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -67,18 +68,22 @@ func StageRestore(cfg *config.Config, version string, from io.Reader) (*Staged, 
 // noRelay refuses a data directory that holds the mail of a relay.
 func noRelay(cfg *config.Config) error {
 	if _, err := os.Stat(Queue(cfg)); err == nil {
-		lock, err := vfs.OS().Lock(filepath.Join(Queue(cfg), store.LockName))
-		if errors.Is(err, vfs.ErrLocked) {
-			return fmt.Errorf("%s is in use by a relay: stop it, and move the directory away", cfg.DataDir)
-		}
-		if err != nil {
-			return err
-		}
-		lock.Close()
-		return fmt.Errorf("%s has a queue, whose mail would be lost: move the directory away, or name another data_dir",
-			cfg.DataDir)
+		return cmp.Or(idle(cfg), fmt.Errorf("%s has a queue, whose mail would be lost: move the directory away, or "+
+			"name another data_dir", cfg.DataDir))
 	}
 	return nil
+}
+
+// idle refuses a data directory with a queue that a relay uses.
+func idle(cfg *config.Config) error {
+	lock, err := vfs.OS().Lock(filepath.Join(Queue(cfg), store.LockName))
+	if errors.Is(err, vfs.ErrLocked) {
+		return fmt.Errorf("%s is in use by a relay: stop it first", cfg.DataDir)
+	}
+	if err != nil {
+		return err
+	}
+	return lock.Close()
 }
 
 // free refuses a data directory that has something of what was unpacked, before a part of that is in place.
@@ -136,6 +141,11 @@ func (s *Staged) putLetters(hold bool) error {
 	if hold {
 		to = filepath.Join(s.cfg.DataDir, filepath.FromSlash(HeldLetters))
 	}
+	return errors.Join(moveLetters(letters, from, to), os.RemoveAll(filepath.Join(s.dir, config.Maildrop)))
+}
+
+// moveLetters moves letters from one folder to another, durably.
+func moveLetters(letters []fs.DirEntry, from, to string) error {
 	if err := os.MkdirAll(to, 0o700); err != nil { // a start of the relay gives others the rights that they need
 		return err
 	}
@@ -149,8 +159,7 @@ func (s *Staged) putLetters(hold bool) error {
 			return err
 		}
 	}
-	return errors.Join(vfs.OS().SyncDir(to), vfs.OS().SyncDir(filepath.Dir(to)),
-		os.RemoveAll(filepath.Join(s.dir, config.Maildrop)))
+	return errors.Join(vfs.OS().SyncDir(to), vfs.OS().SyncDir(filepath.Dir(to)))
 }
 
 // Restore puts the backup into its place. With hold, no mail leaves before an operator releases it. After an error
@@ -160,11 +169,11 @@ func (s *Staged) Restore(hold bool) error {
 		return err
 	}
 	if hold && s.Recipients > 0 {
-		if _, err := holdAll(filepath.Join(s.dir, inQueue), s.queue, s.cfg, true); err != nil {
+		if _, err := holdAll(filepath.Join(s.dir, inQueue), s.queue, s.cfg); err != nil {
 			return fmt.Errorf("holding the mail: %w", err)
 		}
 	}
-	if err := s.give(); err != nil {
+	if err := give(s.cfg, s.dir); err != nil {
 		return err
 	}
 	s.placed = true
@@ -193,13 +202,14 @@ func (s *Staged) place(hold bool) error {
 	return vfs.OS().SyncDir(s.cfg.DataDir)
 }
 
-// give makes the files those of the relay's user, where root restores: the configuration's, or the directory's owner.
-func (s *Staged) give() error {
+// give makes the files in a folder those of the relay's user, where root restores: the configuration's, or the owner of
+// the data directory.
+func give(cfg *config.Config, dir string) error {
 	if os.Geteuid() != 0 {
 		return nil
 	}
-	if s.cfg.User != "" {
-		u, err := user.Lookup(s.cfg.User)
+	if cfg.User != "" {
+		u, err := user.Lookup(cfg.User)
 		if err != nil {
 			return err
 		}
@@ -211,53 +221,63 @@ func (s *Staged) give() error {
 		if err != nil {
 			return err
 		}
-		if err := os.Chown(s.cfg.DataDir, uid, gid); err != nil {
+		if err := os.Chown(cfg.DataDir, uid, gid); err != nil {
 			return err
 		}
 	}
-	return inherit(s.dir)
-}
-
-// inherit gives all files in a folder to the owner of the one above it, where root has made them.
-func inherit(dir string) error {
 	return filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
-		if err != nil {
+		if err != nil || path == cfg.DataDir {
 			return err
 		}
 		return smallfile.Inherit(path) // a folder comes before what is in it
 	})
 }
 
-// holdAll opens a queue and, with hold, holds all its mail, in the format that it has, so that the program of before
-// still reads it.
-func holdAll(dir string, in *format.Use, cfg *config.Config, hold bool) (held int, err error) {
+// holdAll holds all mail of a queue, and returns for how many recipients. It writes the queue in its format, so that
+// the program of before still reads it.
+func holdAll(dir string, in *format.Use, cfg *config.Config) (held int, err error) {
 	q, err := queue.Open(queue.Config{
 		Dir: dir, Format: in.Number, SegmentSize: int64(cfg.Queue.SegmentSize), LargeBody: config.LargeBody, MinFree: 1,
 	})
 	if err != nil {
 		return 0, err
 	}
-	if hold {
-		held, err = q.Change(queue.Selector{All: true}, queue.Hold, false)
-	}
+	_, err = q.Change(queue.Selector{All: true}, queue.Hold, false)
+	held = int(q.Stats().Held)
 	return held, errors.Join(err, q.Close())
 }
 
-// ForRejoin checks that no relay uses a data directory, and that no other node has adopted its mail. With hold, it
-// holds all mail, and returns that of how many recipients.
-func ForRejoin(cfg *config.Config, version string, hold bool) (held int, err error) {
-	if err = notAdopted(cfg.DataDir); err != nil {
-		return 0, err
+// MayRejoin refuses a data directory that a relay uses, whose mail another node has adopted, or that has no queue.
+func MayRejoin(cfg *config.Config) error {
+	if err := notAdopted(cfg.DataDir); err != nil {
+		return err
 	}
 	if _, err := os.Stat(Queue(cfg)); errors.Is(err, fs.ErrNotExist) {
-		return 0, nil
+		return fmt.Errorf("%s has no queue: is it mounted? A relay with an empty data directory joins after "+
+			"'mta cluster forget'", cfg.DataDir)
 	}
+	return idle(cfg)
+}
+
+// HoldAll holds all mail of a relay that is not running, for so many recipients, and so many letters that sendmail has
+// left.
+func HoldAll(cfg *config.Config, version string) (held, letters int, err error) {
 	set, err := Formats(cfg, version)
 	if err == nil {
-		held, err = holdAll(Queue(cfg), set.Of(store.Format.Name), cfg, hold)
+		held, err = holdAll(Queue(cfg), set.Of(store.Format.Name), cfg)
 	}
-	if errors.Is(err, vfs.ErrLocked) {
-		return 0, fmt.Errorf("%s is in use by a relay: stop it", cfg.DataDir)
+	if err != nil {
+		return 0, 0, err
 	}
-	return held, errors.Join(err, inherit(Queue(cfg)))
+	from := filepath.Join(cfg.DataDir, filepath.FromSlash(inLetters))
+	left, err := os.ReadDir(from)
+	if err == nil && len(left) > 0 {
+		err = moveLetters(left, from, filepath.Join(cfg.DataDir, filepath.FromSlash(HeldLetters)))
+	} else if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return held, len(left), err
 }
+
+// Give gives all files of a data directory to the relay's user, where root has made them.
+func Give(cfg *config.Config) error { return give(cfg, cfg.DataDir) }
