@@ -132,7 +132,6 @@ func (w *Warmups) do(ctx context.Context, name string, a warmup.Action, dry bool
 	} else {
 		err = w.Controller.Do(ctx, key, a)
 	}
-	waited := err
 	switch {
 	case errors.Is(err, warmup.ErrNoStage):
 		return done, api.Invalid(fmt.Sprintf("plan %s has stages 1 to %d", s.Plan, s.TotalStages), "%v", err)
@@ -142,10 +141,10 @@ func (w *Warmups) do(ctx context.Context, name string, a warmup.Action, dry bool
 			err)
 	case errors.Is(err, context.DeadlineExceeded):
 		why := "the relay's log says why"
-		if _, s, err = w.find(name); s.LedgerFailure() != "" {
-			why = s.LedgerFailure()
+		if _, now, _ := w.find(name); now.LedgerFailure() != "" {
+			why = now.LedgerFailure()
 		}
-		return done, api.Unavailable(why+"; it may still be carried out", "%v", waited)
+		return done, api.Unavailable(why+"; it may still be carried out", "%v", err)
 	case err != nil && s.State == api.WarmupCorrupt:
 		return done, api.Unavailable("nothing but a start replaces it: mta warmup start "+name, "%v", err)
 	case err != nil:
