@@ -16,6 +16,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"example.org/mta/cluster/ca"
@@ -1251,6 +1252,7 @@ func TestABookThatSomebodyHasEdited(t *testing.T) {
 		for name, n := range map[string][4]int64{"a number": {1, -1, 1, 1}, "incarnation 9": {1, 9, 1, 1},
 			"process": {1, 1, 1, -7}, "units": {-1, 1, 1, 1}} {
 			at.kill()
+			synctest.Wait() // until nothing of the process goes on
 			s.engine.set(func() {
 				for k, e := range s.books[shard] {
 					if e.Node != at.id && e.Name == hundred.Name {
