@@ -333,7 +333,7 @@ func (m *Membership) attend() {
 		return
 	}
 	n := m.Node()
-	works := n != nil && !n.Failing() && n.Silent() <= owner.Patience
+	works := n != nil && n.Failing() == nil && n.Silent() <= owner.Patience
 	m.mu.Lock()
 	was := m.joined && !m.over
 	if !m.joined && err == nil {

@@ -60,7 +60,7 @@ func (m *Membership) Status() (s Status) {
 	if n != nil {
 		s.Takes, s.Shards, s.Silent, s.Lost = true, n.Owned(), min(s.Silent, n.Silent()), n.Lost()
 		s.Reserve, s.From = n.Reserve()
-		s.Failing = n.Failing()
+		s.Failing = n.Failing() != nil
 	} else if errors.As(failed, new(lost)) {
 		s.Lost = failed
 	}
@@ -371,8 +371,8 @@ func (m *Membership) Trouble() (part, database, standby, certificate string) {
 	case s.Takes && (s.Failing || s.Silent > owner.Patience):
 		database = fmt.Sprintf("the cluster's database has not acknowledged anything for %s: %s",
 			s.Silent.Round(time.Second), s.afterLoss())
-		if failed != nil {
-			database += fmt.Sprintf(" (%v)", failed)
+		if err := cmp.Or(failed, m.Node().Failing()); err != nil {
+			database += fmt.Sprintf(" (%v)", err)
 		}
 	case unwritten > 0:
 		database = fmt.Sprintf("for %s this node could not read and write its row in mta_cluster.members, and after "+

@@ -92,7 +92,7 @@ type Node struct {
 	heard   time.Duration // when the engine's last result came, 0: none has
 	whole   time.Duration // since when results have come without a gap
 	seen    float64       // by func Seen
-	failing bool          // the engine's last call had no result
+	failing error         // why the engine's last call had no result
 	standby error         // as of its newest result
 	bad     error         // rows that were left out last
 	badAt   time.Duration // when
@@ -313,7 +313,7 @@ func (n *Node) beat(ctx context.Context) {
 		if n.heard == 0 || now-n.heard > owner.Gap {
 			n.whole = now
 		}
-		n.heard, n.failing, n.standby, lost = now, false, r.Standby, m.Keeper().Lost()
+		n.heard, n.failing, n.standby, lost = now, nil, r.Standby, m.Keeper().Lost()
 	}))
 	if !n.save() {
 		return
@@ -368,8 +368,8 @@ func (n *Node) unheard(ctx context.Context, err error) {
 	if ctx.Err() == nil {
 		n.away.Failed("", "error", err)
 		n.mu.Lock()
-		was := n.failing
-		n.failing = true
+		was := n.failing != nil
+		n.failing = err
 		n.mu.Unlock()
 		if !was && n.cfg.Changed != nil { // what waits has a reason now
 			n.cfg.Changed()
@@ -493,7 +493,7 @@ func (n *Node) Lacks(limit string) string {
 	switch {
 	case lost != nil:
 		return ErrLost.Error()
-	case n.Failing() || n.Silent() > owner.Gap:
+	case n.Failing() != nil || n.Silent() > owner.Gap:
 		return ErrAway.Error()
 	case s.Head.Node != 0 && (s.For >= long || s.Head.Incarnation == 0):
 		return "no node decides about it yet: see 'mta cluster status'"
@@ -513,8 +513,8 @@ func (n *Node) Silent() (d time.Duration) {
 	return d
 }
 
-// Failing reports whether the engine's last call had no result.
-func (n *Node) Failing() bool {
+// Failing is why the engine's last call had no result; nil: it had one.
+func (n *Node) Failing() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.failing
