@@ -186,7 +186,7 @@ func (m *Membership) Away(number uint16) string {
 	switch read := m.cfg.clock() - m.read; {
 	case row.Ago > absent.Seconds():
 		return "it has not been seen lately"
-	case read+m.ago(&row) > absent:
+	case read > absent: // not less: after a failover rows are as old as what it has lost, until the next reading
 		return fmt.Sprintf("this node has not been able to read the cluster's database for %v", read.Round(time.Second))
 	}
 	return ""
