@@ -348,6 +348,13 @@ func TestPostgresForgetsTheDead(t *testing.T) {
 	}
 	forget := func(dead, done bool) {
 		t.Helper()
+		rows := func() string {
+			return primary.ask(t, "SELECT (SELECT jsonb_agg(m) FROM mta_cluster.members m), (SELECT jsonb_agg(s) FROM mta_cluster.shards s)")
+		}
+		as := rows()
+		if _, _, would, err := e.WouldForget(t.Context(), 1, dead); err != nil || would != done || rows() != as {
+			t.Errorf("node 1 would be forgotten: %v, %v; want %v, and no other rows", would, err, done)
+		}
 		if got, err := e.Forget(t.Context(), 1, dead); err != nil || got != done {
 			t.Errorf("node 1 is forgotten: %v, %v; want %v", got, err, done)
 		}

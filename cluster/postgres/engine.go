@@ -536,10 +536,10 @@ func (e *Engine) Forget(ctx context.Context, node uint16, dead bool) (done bool,
 func (e *Engine) WouldForget(ctx context.Context, node uint16, dead bool) (
 	m Member, shards int, would bool, err error,
 ) {
-	var kept int
-	err = e.call(ctx, &kept, wouldForget, node, dead)
-	if p := (*pgconn.PgError)(nil); errors.As(err, &p) && p.Code == dividedByZero {
-		would, err = true, nil
+	var none int
+	err = e.call(ctx, &none, wouldForget, node, dead)
+	if p := (*pgconn.PgError)(nil); errors.As(err, &p) && p.Code == noNumber {
+		would, err = strings.Contains(p.Message, "true"), nil
 	}
 	if err != nil {
 		return m, 0, false, err
@@ -556,10 +556,11 @@ func (e *Engine) WouldForget(ctx context.Context, node uint16, dead bool) (
 	return m, shards, would, err
 }
 
-// wouldForget forgets a node, and fails then, so that the transaction changes nothing.
+// wouldForget forgets a node, and fails then, with what that returned in the error's text, so that the transaction
+// changes nothing.
 const (
-	wouldForget   = "SELECT to_jsonb(1 / (mta_cluster.forgotten($1, $2) = 'false')::int)"
-	dividedByZero = "22012"
+	wouldForget = "SELECT to_jsonb((mta_cluster.forgotten($1, $2) #>> '{}')::int)"
+	noNumber    = "22P02"
 )
 
 // Fence forgets a node as Forget does, unless it has another incarnation: another relay may have its number then.
@@ -603,7 +604,7 @@ func (e *Engine) View(ctx context.Context) (v View, err error) {
 			return View{}, fmt.Errorf("the members of the cluster: %w", err)
 		}
 		if lacks == "number" {
-			return View{}, fmt.Errorf("the members of the cluster: a row has the %w", wrong)
+			return View{}, fmt.Errorf("the members of the cluster: %w", wrong)
 		}
 		if lacks == "plans" {
 			m.Sums = nil
