@@ -35,7 +35,6 @@ func NewShared(era string, members func() map[uint16]uint64) *Shared {
 	return s
 }
 
-// Do has f look at the rows, by kind and key, or edit them.
 // Serials shows the last serial of each node, as an editor of rows would have it.
 func (s *Shared) Serials(f func(map[changes.Me]uint64)) {
 	s.mu.Lock()
@@ -43,6 +42,7 @@ func (s *Shared) Serials(f func(map[changes.Me]uint64)) {
 	f(s.serials)
 }
 
+// Do has f look at the rows, by kind and key, or edit them.
 func (s *Shared) Do(f func(rows map[[2]string]changes.Row)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -254,7 +254,7 @@ func (c *cli) rejoin(ctx context.Context, cfg *config.Config, e *postgres.Engine
 			plural(held, "recipient"))
 		c.heldLetters(letters)
 	}
-	if would {
+	if would || o.known && o.dead { // which also frees what was granted to one that was forgotten before
 		if _, err := e.Forget(ctx, o.number, o.dead); err != nil {
 			return err
 		}
