@@ -338,7 +338,6 @@ func (m *member) take(ctx context.Context, h *head, disturbed func() bool) (*win
 		}
 		h.mu.Lock()
 		w := m.next
-		m.idle = true
 		if w == nil {
 			h.mu.Unlock()
 			return nil, errBehind
@@ -349,6 +348,7 @@ func (m *member) take(ctx context.Context, h *head, disturbed func() bool) (*win
 			h.mu.Unlock()
 			return w, nil
 		}
+		m.idle = true
 		h.mu.Unlock()
 		select {
 		case <-ctx.Done():

@@ -77,6 +77,33 @@ func TestPause(t *testing.T) {
 	})
 }
 
+// TestAStreamThatCatchesUpSkipsNothing: the cursors of streams at the head move every 15 s, and at a stop. One that fell
+// behind, and is near the head again, has yet to read what is before it.
+func TestAStreamThatCatchesUpSkipsNothing(t *testing.T) {
+	for name, stopped := range map[string]bool{"at a checkpoint": false, "at a stop": true} {
+		t.Run(name, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				var r receiver
+				r.set(func(*Batch) error {
+					time.Sleep(time.Second)
+					return nil
+				})
+				g := newGround(t, r.stream("app"))
+				g.add(2500, "") // more than wait for a stream at the head
+				if stopped {
+					time.Sleep(checkpointEvery / 2)
+					g.stop()
+					g.start(r.stream("app"))
+				}
+				time.Sleep(2 * checkpointEvery)
+				if n := len(r.until(t, 2500)); n != 2500 {
+					t.Errorf("%d events have come, want 2500", n)
+				}
+			})
+		})
+	}
+}
+
 func TestSkipAndReplay(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var r receiver
