@@ -37,7 +37,7 @@ func testLogDisk(t *testing.T, trouble func(*logDisk, *testing.T) (mend func()))
 	h.begin(t)
 	defer h.end(true)
 	g := farSites(t, 1, sink.Config{})
-	r := newRelay(t, g.DNS, g.Port, fmt.Sprintf("accounting { path = %q }\nstream \"app\" {\n  to = \"http://%s/\"\n  linger = \"50ms\"\n}\n", disk.dir+"/log", h.addr))
+	r := newRelay(t, g.DNS, g.Port, takingAll+fmt.Sprintf("accounting { path = %q }\nstream \"app\" {\n  to = \"http://%s/\"\n  linger = \"50ms\"\n}\n", disk.dir+"/log", h.addr))
 	r.process = launchRelay(t, r.logged(t))
 	r.listens(t, r.addr)
 	d := &diskGround{g: g, r: r, disk: disk}
@@ -118,10 +118,13 @@ func (d *diskGround) settled(t *testing.T, h *eventHook) (lost int) {
 		}
 		return err
 	})
-	eventually(t, patience, func() error { return h.account.has(logged) })
 	events := 0
 	for _, ids := range logged {
 		events += len(ids)
+	}
+	err := allCome("events", events, h.account.different)
+	if err := errors.Join(err, h.account.has(logged)); err != nil {
+		t.Fatal(err)
 	}
 	if n := h.account.different(); n != events {
 		t.Errorf("the hook has %d events, and the log %d", n, events)
