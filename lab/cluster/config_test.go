@@ -452,7 +452,7 @@ func (r *run) report() Report {
 			continue
 		}
 		least := 50.
-		if o.least.Burst == 1 { // it goes by turns
+		if o.least.Burst < int64(len(r.nodes)) { // it goes by turns, and who has one may want less
 			least = 25
 		}
 		if part := o.firm.percent(); o.firm.wanted >= 20 {
