@@ -238,9 +238,7 @@ func (s *Streams) move(name string, to Position, dry bool) (Position, Position, 
 		return from, to, nil
 	}
 	st.notify()
-	moved := st.state()
-	moved.At, moved.Gap, moved.Since = to.String(), nil, s.now()
-	return from, to, s.cursors.save(map[string]state{name: moved})
+	return from, to, s.cursors.save(map[string]state{name: st.state()})
 }
 
 // find gives the position of the first record since a time.

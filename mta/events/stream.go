@@ -105,7 +105,11 @@ func (s *stream) part() {
 func (s *stream) state() state {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return state{At: s.at.String(), Gap: s.gap, Paused: s.paused, Since: s.since}
+	is := state{At: s.at.String(), Gap: s.gap, Paused: s.paused, Since: s.since}
+	if s.jump != nil { // where the stream goes next
+		is.At, is.Gap, is.Since = s.jump.String(), nil, s.of.now()
+	}
+	return is
 }
 
 // take notes the window in hand.
@@ -197,7 +201,7 @@ func (s *stream) fill(ctx context.Context) (*window, error) {
 			return nil, err
 		}
 		if at = next; w.events == 0 {
-			s.pass(at)
+			s.pass(func() (Position, bool) { return at, true })
 		}
 		if _, _, jump := s.wishes(); jump != nil {
 			return nil, nil
@@ -317,12 +321,13 @@ func (s *stream) owed() *gap {
 	return g
 }
 
-// pass moves the cursor over records that the stream doesn't send.
-func (s *stream) pass(to Position) {
+// pass moves the cursor over records that the stream doesn't send. to is asked while no operator moves it.
+func (s *stream) pass(to func() (Position, bool)) {
 	s.mu.Lock()
-	moved := to.Compare(s.at) > 0
+	at, ok := to()
+	moved := ok && s.jump == nil && at.Compare(s.at) > 0
 	if moved {
-		s.at = to
+		s.at = at
 	}
 	s.mu.Unlock()
 	if moved {

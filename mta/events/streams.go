@@ -343,9 +343,7 @@ func (s *Streams) commit() {
 
 // settle moves the cursor of a stream that has nothing to send to where the head is.
 func (s *Streams) settle(st *stream) {
-	if to, ok := s.head.reached(st.member); ok {
-		st.pass(to)
-	}
+	st.pass(func() (Position, bool) { return s.head.reached(st.member) })
 }
 
 // write writes the cursors that moved. It reports whether that went well.

@@ -104,6 +104,28 @@ func TestAStreamThatCatchesUpSkipsNothing(t *testing.T) {
 	}
 }
 
+// TestAReplayOutlivesAStop: the stream has not begun it when the relay stops.
+func TestAReplayOutlivesAStop(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		var r receiver
+		r.set(func(*Batch) error { return nil })
+		g := newGround(t, r.stream("app"))
+		g.add(100, "")
+		first := r.until(t, 100)
+		g.streams.stopSoft()
+		synctest.Wait()
+		if _, _, err := g.streams.ReplayEvent(t.Context(), "app", first[40].ID, false); err != nil {
+			t.Fatal(err)
+		}
+		g.stop()
+		g.start(r.stream("app"))
+		time.Sleep(time.Second)
+		if got := r.events(); len(got) != 160 || got[100].ID != first[40].ID {
+			t.Errorf("%d events have come, want 160", len(got))
+		}
+	})
+}
+
 func TestSkipAndReplay(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var r receiver
