@@ -40,9 +40,9 @@ const (
 	argonThreads = 1
 	saltSize     = 16
 	keySize      = 32
-
-	Iterations = 100_000 // of SCRAM
 )
+
+var iterations = 100_000 // of SCRAM; tests have fewer
 
 // Bounds of hashes that people bring: one that takes minutes to check, or gigabytes, is a mistake or
 // an attack.
@@ -247,7 +247,7 @@ func (h Hash) Is(s Scheme) bool {
 	case s == Argon2id:
 		return h.time == argonTime && h.memory == argonMemory && h.threads == argonThreads
 	}
-	return h.scram.Iters == Iterations
+	return h.scram.Iters == iterations
 }
 
 // NewHash hashes a password by a scheme.
@@ -265,12 +265,12 @@ func NewHash(s Scheme, password string) (Hash, error) {
 		return ParseHash(fmt.Sprintf("$argon2id$v=19$m=%d,t=%d,p=%d$%s$%s", argonMemory, argonTime, argonThreads,
 			b64.EncodeToString(salt), b64.EncodeToString(key)))
 	case SchemeSCRAM:
-		stored, server, err := scramKeys(password, scram.KeyFactors{Salt: string(salt), Iters: Iterations})
+		stored, server, err := scramKeys(password, scram.KeyFactors{Salt: string(salt), Iters: iterations})
 		if err != nil {
 			return Hash{}, err
 		}
 		b64 := base64.StdEncoding
-		return ParseHash(fmt.Sprintf("{SCRAM-SHA-256}%d,%s,%s,%s", Iterations, b64.EncodeToString(salt),
+		return ParseHash(fmt.Sprintf("{SCRAM-SHA-256}%d,%s,%s,%s", iterations, b64.EncodeToString(salt),
 			b64.EncodeToString(stored), b64.EncodeToString(server)))
 	}
 	return Hash{}, fmt.Errorf("no password is hashed by %q: there are %q and %q", s, Argon2id, SchemeSCRAM)

@@ -221,7 +221,7 @@ func (s *scramServer) credentials(name string) (scram.StoredCredentials, error) 
 		a.why = "user's password is not hashed for SCRAM: it takes a login by PLAIN or LOGIN, or 'mta user password'"
 	}
 	return scram.StoredCredentials{
-		KeyFactors: scram.KeyFactors{Salt: string(a.s.mac("salt", a.name)[:16]), Iters: Iterations},
+		KeyFactors: scram.KeyFactors{Salt: string(a.s.mac("salt", a.name)[:16]), Iters: iterations},
 		StoredKey:  a.s.mac("stored key", a.name), ServerKey: a.s.mac("server key", a.name),
 	}, nil
 }
