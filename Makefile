@@ -91,7 +91,7 @@ e2e-install:
 torture: ## the kill test at large size, 30 sources, silent hosts and name servers, a clock that jumps, damage in every octet, a full disk
 	MTA_TORTURE=60 $(GO) test -count=1 -timeout 30m -run Torture -v ./e2e ./mta
 	$(GO) test -count=1 -timeout 60m -run '^TestAnyDamageOfTheDataDirectory$$' -v ./mta -flips 200 -holes 160
-	$(GO) test -count=1 -run 'FlipAnywhere|PowerCut|LargeContents|ClockThatWasAhead' -v ./queue -queue.cutseeds 20
+	$(GO) test -count=1 -run 'FlipAnywhere|PowerCut|LargeContents|ClockThatWasAhead' -v ./queue -queue.cutseeds 20 -queue.step 1
 
 overload: ## three times of what a slow disk takes by SMTP and by HTTP, and a part of a core, a flash sale, a thousand connections of one tenant, a full disk
 	MTA_OVERLOAD=$${MTA_OVERLOAD:-60s} $(GO) test -count=1 -timeout 30m -run '^TestOverload' -v ./e2e

@@ -35,13 +35,10 @@ func TestFlipAnywhere(t *testing.T) {
 				for i := range large {
 					large[i].Name = filepath.Join(store.LargeDir, large[i].Name)
 				}
-				told, step := map[string]int{}, int64(1)
-				if raceEnabled {
-					step = 13 // the rest is for the runs without the detector
-				}
+				told := map[string]int{}
 				for _, f := range append(files, large...) {
 					end := min(f.Size, 3000) // what is behind is empty, or like what is before
-					for off := int64(0); off < end; off += step {
+					for off := int64(0); off < end; off += int64(*step) {
 						inTime(t, func(t *testing.T) { flipOne(t, disk, f.Name, off, known, told) })
 						if t.Failed() {
 							return

@@ -22,12 +22,9 @@ import (
 // answered so again.
 func TestRequestsSurvivePowerCuts(t *testing.T) {
 	for seed := *cutFirst; seed < *cutFirst+2*int64(*cutSeeds); seed++ {
-		ops, step := 1, 1
-		if raceEnabled {
-			step = 4
-		}
+		ops := 1
 		torn := map[string]int{}
-		for cut := 0; cut <= ops; cut += step {
+		for cut := 0; cut <= ops; cut += *step {
 			ok := t.Run(fmt.Sprintf("seed=%d/cut=%d", seed, cut), func(t *testing.T) {
 				inTime(t, func(t *testing.T) {
 					n := keyedRun(t, seed, cut, torn)
@@ -40,7 +37,7 @@ func TestRequestsSurvivePowerCuts(t *testing.T) {
 				return
 			}
 		}
-		t.Logf("seed %d: power was cut at every %d. of %d operations; requests found at a start by what was there of them: %v", seed, step, ops, torn)
+		t.Logf("seed %d: power was cut at every %d. of %d operations; requests found at a start by what was there of them: %v", seed, *step, ops, torn)
 		if torn["part"] == 0 || torn["whole"] == 0 || torn["nothing"] == 0 {
 			t.Errorf("no cut went through the middle of a request")
 		}

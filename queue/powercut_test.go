@@ -21,6 +21,7 @@ import (
 var (
 	cutSeeds = flag.Int("queue.cutseeds", 1, "workloads in which power is cut at every write")
 	cutFirst = flag.Int64("queue.cutseed", 1, "seed of the first of them")
+	step     = flag.Int("queue.step", 5, "1: power is cut at every write, and each octet flipped; 5: every fifth")
 )
 
 // TestPowerCutAtEveryWrite cuts the power at each write, sync, creation, renaming, removal and
@@ -29,11 +30,8 @@ var (
 // not come back.
 func TestPowerCutAtEveryWrite(t *testing.T) {
 	for seed := *cutFirst; seed < *cutFirst+int64(*cutSeeds); seed++ {
-		ops, step := 1, 1
-		if raceEnabled {
-			step = 4 // the rest is for the runs without the detector, which are ten times quicker
-		}
-		for cut := 0; cut <= ops; cut += step {
+		ops := 1
+		for cut := 0; cut <= ops; cut += *step {
 			ok := t.Run(fmt.Sprintf("seed=%d/cut=%d", seed, cut), func(t *testing.T) {
 				inTime(t, func(t *testing.T) {
 					n := cutRun(t, seed, cut)
@@ -46,7 +44,7 @@ func TestPowerCutAtEveryWrite(t *testing.T) {
 				return
 			}
 		}
-		t.Logf("seed %d: power was cut at every %d. of %d operations", seed, step, ops)
+		t.Logf("seed %d: power was cut at every %d. of %d operations", seed, *step, ops)
 	}
 }
 
