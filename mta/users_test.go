@@ -22,6 +22,7 @@ import (
 	"example.org/mta/mta/wiring"
 	"example.org/mta/operator/api"
 	"example.org/mta/submission/auth"
+	"example.org/mta/submission/shared"
 )
 
 // userLine makes a line of a users file with the password "secret".
@@ -79,10 +80,10 @@ func TestUsersOfACluster(t *testing.T) {
 				clear_on_loopback = true
 			}
 		}`)
-	sc := auth.SharedConfig{Path: w.cfg.Cluster.SharedPath("user"), Now: time.Now, Note: func([]string) (func(), error) {
+	sc := shared.Config{Path: w.cfg.Cluster.SharedPath("user"), Now: time.Now, Note: func([]string) (func(), error) {
 		return func() {}, nil
 	}}
-	shared, err := auth.OpenShared(sc, auth.UserEntries)
+	shared, err := shared.Open(sc, auth.UserEntries)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,6 +23,7 @@ import (
 	"example.org/mta/operator/api"
 	"example.org/mta/operator/audit"
 	"example.org/mta/submission/auth"
+	"example.org/mta/submission/shared"
 )
 
 const keyHelp = `Show and change the API keys with which applications submit mail by HTTP. Each key belongs
@@ -64,16 +65,16 @@ func (c *cli) fileOf(flag string, of func(*config.Config) string, what, add stri
 
 // sharedKeys are those of the cluster, nil without one. They count before the file.
 func (c *cli) sharedKeys(cfg *config.Config) *auth.SharedKeys {
-	return shared(c, cfg, c.keysFlag, auth.KeyEntries)
+	return sharedOf(c, cfg, c.keysFlag, auth.KeyEntries)
 }
 
-// shared are entries of the cluster, nil without one, or if a flag names a file. They count before the file.
-func shared[K comparable, E any](
-	c *cli, cfg *config.Config, flag string, of *auth.Entries[K, E]) *auth.Shared[K, E] {
+// sharedOf are entries of the cluster, nil without one, or if a flag names a file. They count before the file.
+func sharedOf[K comparable, E any](
+	c *cli, cfg *config.Config, flag string, of *shared.Entries[K, E]) *shared.Store[K, E] {
 	if cfg == nil || flag != "" {
 		return nil
 	}
-	s, err := auth.ReadShared(cfg.Cluster.SharedPath(of.Kind), of)
+	s, err := shared.Read(cfg.Cluster.SharedPath(of.Kind), of)
 	if err != nil && (cfg.Cluster.On() || !errors.Is(err, fs.ErrPermission)) {
 		fmt.Fprintf(c.err, "mta: only those of the file are known: %v\n", err)
 	}

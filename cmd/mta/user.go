@@ -30,6 +30,7 @@ import (
 	"example.org/mta/operator/api"
 	"example.org/mta/operator/web"
 	"example.org/mta/submission/auth"
+	"example.org/mta/submission/shared"
 )
 
 const userHelp = `Show and change the users file: the users who may log in at the relay's listeners (AUTH),
@@ -55,8 +56,8 @@ type userBook struct {
 	command   string // the group of commands that changes it
 	what, add string // it is, and its setting
 	path      func(*config.Config) string
-	entries   func(*config.Config) *auth.Entries[string, auth.User] // as which it is shared
-	scheme    func(*config.Config) auth.Scheme                      // of passwords
+	entries   func(*config.Config) *shared.Entries[string, auth.User] // as which it is shared
+	scheme    func(*config.Config) auth.Scheme                        // of passwords
 	op        api.Op[api.UserChange, api.Effect]
 }
 
@@ -65,7 +66,7 @@ func (c *cli) userBook() userBook {
 	return userBook{
 		command: "mta user", what: "users file", add: `add users { file = "/etc/mta/users" }`, op: api.OpChangeUsers,
 		path:    func(cfg *config.Config) string { return cfg.Users.File },
-		entries: func(*config.Config) *auth.Entries[string, auth.User] { return auth.UserEntries },
+		entries: func(*config.Config) *shared.Entries[string, auth.User] { return auth.UserEntries },
 		scheme:  func(cfg *config.Config) auth.Scheme { return cfg.Users.Scheme },
 	}
 }
@@ -90,7 +91,7 @@ func (b userBook) open(c *cli) (o openBook, err error) {
 		o.cfg = nil
 		return o, nil
 	}
-	o.shared = shared(c, o.cfg, "", b.entries(o.cfg))
+	o.shared = sharedOf(c, o.cfg, "", b.entries(o.cfg))
 	return o, nil
 }
 

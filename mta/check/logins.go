@@ -10,6 +10,7 @@ import (
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/wiring"
 	"example.org/mta/submission/auth"
+	"example.org/mta/submission/shared"
 )
 
 // usersWarnings returns what is wrong with the users file. The relay starts all the same, so that it can be
@@ -104,9 +105,9 @@ func keysWarnings(cfg *config.Config) (out []string) {
 }
 
 // usersIn reads a file, whose users are shared as entries of a kind if at all.
-func usersIn(cfg *config.Config, of *auth.Entries[string, auth.User]) func(path string) (*auth.UserTable, error) {
+func usersIn(cfg *config.Config, of *shared.Entries[string, auth.User]) func(path string) (*auth.UserTable, error) {
 	return func(path string) (*auth.UserTable, error) {
-		shared, _ := auth.ReadShared(cfg.Cluster.SharedPath(of.Kind), of) // else those of the file alone
+		shared, _ := shared.Read(cfg.Cluster.SharedPath(of.Kind), of) // else those of the file alone
 		return auth.UsersOver(shared, path)
 	}
 }

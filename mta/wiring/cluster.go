@@ -24,6 +24,7 @@ import (
 	"example.org/mta/mta/config"
 	"example.org/mta/submission/auth"
 	"example.org/mta/submission/request"
+	"example.org/mta/submission/shared"
 )
 
 // Changes opens what is exchanged in the cluster of a configuration, nil without one. What is left of an earlier one is
@@ -82,28 +83,28 @@ func OpenShared(
 ) (s Shared, err error) {
 	keys, err := secretsKey(cfg)
 	if err == nil {
-		s.Keys, err = shared(cfg, c, keys, auth.KeyEntries, now, log)
+		s.Keys, err = opened(cfg, c, keys, auth.KeyEntries, now, log)
 	}
 	if err == nil {
-		s.Users, err = shared(cfg, c, keys, auth.UserEntries, now, log)
+		s.Users, err = opened(cfg, c, keys, auth.UserEntries, now, log)
 	}
 	if err == nil {
-		s.ConsoleUsers, err = shared(cfg, c, keys, auth.ConsoleUserEntries, now, log)
+		s.ConsoleUsers, err = opened(cfg, c, keys, auth.ConsoleUserEntries, now, log)
 	}
 	return s, err
 }
 
-// shared opens entries of a kind, which are shared under keys; nil: not at all.
-func shared[K comparable, E any](
-	cfg *config.Config, c *exchange.Exchange, keys *secrets.Keys, of *auth.Entries[K, E], now func() time.Time,
+// opened opens entries of a kind, which are shared under keys; nil: not at all.
+func opened[K comparable, E any](
+	cfg *config.Config, c *exchange.Exchange, keys *secrets.Keys, of *shared.Entries[K, E], now func() time.Time,
 	log *slog.Logger,
-) (*auth.Shared[K, E], error) {
-	sc := auth.SharedConfig{Path: cfg.Cluster.SharedPath(of.Kind), Now: now, Log: log}
+) (*shared.Store[K, E], error) {
+	sc := shared.Config{Path: cfg.Cluster.SharedPath(of.Kind), Now: now, Log: log}
 	if keys == nil {
-		return auth.OpenShared(sc, of)
+		return shared.Open(sc, of)
 	}
 	sc.Sealer, sc.Note = keys, c.Of(of.Kind)
-	s, err := auth.OpenShared(sc, of)
+	s, err := shared.Open(sc, of)
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +121,7 @@ func (s Shared) OfConsole(cfg *config.Config) *auth.SharedUsers {
 
 // ConsoleUsers are as what the users of the console are shared: where one file has them and those of listeners, they
 // are the same.
-func ConsoleUsers(cfg *config.Config) *auth.Entries[string, auth.User] {
+func ConsoleUsers(cfg *config.Config) *shared.Entries[string, auth.User] {
 	if cfg.Console.Users == cfg.Users.File {
 		return auth.UserEntries
 	}

@@ -12,6 +12,7 @@ import (
 	"example.org/mta/mta/config"
 	"example.org/mta/submission/auth"
 	"example.org/mta/submission/request"
+	"example.org/mta/submission/shared"
 )
 
 // TestTemplatesThatDiffer are named by their tenants, wherever the files are.
@@ -96,10 +97,10 @@ func TestUsersThatDiffer(t *testing.T) {
 		return h.String()
 	}
 	ann, bob := "ann:"+hash("one")+":tenant=acme", "bob::certificate=b.example role=viewer"
-	shared := func(of *auth.Entries[string, auth.User]) *auth.Service {
-		sc := auth.SharedConfig{Path: filepath.Join(t.TempDir(), "shared"), Now: time.Now,
+	shared := func(of *shared.Entries[string, auth.User]) *auth.Service {
+		sc := shared.Config{Path: filepath.Join(t.TempDir(), "shared"), Now: time.Now,
 			Note: func([]string) (func(), error) { return func() {}, nil }}
-		s, err := auth.OpenShared(sc, of)
+		s, err := shared.Open(sc, of)
 		if err != nil {
 			t.Fatal(err)
 		}

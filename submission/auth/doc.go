@@ -31,10 +31,7 @@
 // or comes from elsewhere gets the same answer, at a whole second after the request, one at a time for each network and
 // ever more slowly.
 //
-// What the nodes of a cluster share counts before the files:
-//
-//	shared.go       entries of a file, those that were removed, and what changes in the file
-//	keys_shared.go, users_shared.go
+// What the nodes of a cluster share counts before the files: keys_shared.go, users_shared.go, by package shared.
 //
 // Goroutines: a timer's, for a second after a hash was made anew, a minute after a login from a new network and a
 // minute after a key was used; Close ends them.

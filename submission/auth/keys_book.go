@@ -97,7 +97,7 @@ func (b *Keys) taken(was, is *byKey) {
 	for _, k := range is.of {
 		keys = append(keys, k.Key)
 	}
-	b.cfg.Shared.take(b.cfg.File, keys)
+	b.cfg.Shared.Take(b.cfg.File, keys)
 	b.uses.keep(b.cfg.Shared.Over(keys))
 	if was != nil {
 		b.cfg.Log.Info("keys file read", "file", b.cfg.File, "keys", len(is.of))

@@ -7,33 +7,35 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"example.org/mta/submission/shared"
 )
 
-// SharedKeys are API keys that the nodes of a cluster share, by their sums: see Shared.
-type SharedKeys = Shared[KeySum, Key]
+// SharedKeys are API keys that the nodes of a cluster share, by their sums: see shared.Store.
+type SharedKeys = shared.Store[KeySum, Key]
 
 // KeyEntries are API keys.
-var KeyEntries = &Entries[KeySum, Key]{
-	Kind: "key", what: "API keys", file: "keys file", command: "mta key", shown: idSize,
-	id:    func(k *Key) KeySum { return k.Sum },
-	name:  func(sum KeySum) string { return hex.EncodeToString(sum[:]) },
-	parse: parseKeySum,
-	entry: func(known sharedLine) (*Key, error) { return parseKey(known.Line) },
-	text:  (*Key).String,
-	end:   func(k *Key) time.Time { return k.Expires },
-	sorted: func(all, _ []*Key) {
+var KeyEntries = &shared.Entries[KeySum, Key]{
+	Kind: "key", What: "API keys", File: "keys file", Command: "mta key", Shown: idSize,
+	ID:    func(k *Key) KeySum { return k.Sum },
+	Name:  func(sum KeySum) string { return hex.EncodeToString(sum[:]) },
+	Parse: parseKeySum,
+	Entry: func(known shared.Line) (*Key, error) { return parseKey(known.Line) },
+	Text:  (*Key).String,
+	End:   func(k *Key) time.Time { return k.Expires },
+	Sort: func(all, _ []*Key) {
 		slices.SortFunc(all, func(a, b *Key) int {
 			return cmp.Or(a.Created.Compare(b.Created), strings.Compare(a.ID(), b.ID()))
 		})
 	},
-	change: func(was sharedLine, k *Key, filed bool) sharedLine {
+	Change: func(was shared.Line, k *Key, filed bool) shared.Line {
 		switch {
 		case k == nil:
-			return sharedLine{}
-		case filed && was.endsBefore(k.Expires):
-			return sharedLine{Line: was.Dropped} // the file doesn't have the end that a command has given it
+			return shared.Line{}
+		case filed && endsBefore(was.Dropped, k.Expires):
+			return shared.Line{Line: was.Dropped} // the file doesn't have the end that a command has given it
 		}
-		return sharedLine{Line: k.String()}
+		return shared.Line{Line: k.String()}
 	},
 }
 
@@ -46,10 +48,10 @@ func parseKeySum(name string) (sum KeySum, err error) {
 }
 
 // endsBefore reports whether the key of a dropped line has an earlier end; zero: none.
-func (l sharedLine) endsBefore(end time.Time) bool {
-	if strings.TrimSpace(l.Dropped) == "" {
+func endsBefore(dropped string, end time.Time) bool {
+	if strings.TrimSpace(dropped) == "" {
 		return false
 	}
-	old, err := parseKey(l.Dropped)
+	old, err := parseKey(dropped)
 	return err == nil && !old.Expires.IsZero() && (end.IsZero() || old.Expires.Before(end))
 }

@@ -103,7 +103,7 @@ func New(cfg Config) *Service {
 		"hashes of passwords can't be renewed: the old ones stay good", "hashes of passwords are renewed again")
 	s.renew = newRenewer(s.Users(), s.renewed)
 	s.file = smallfile.Follow(cfg.File, inForceOf, func(was, is *inForce) {
-		cfg.Shared.take(cfg.File, is.Users())
+		cfg.Shared.Take(cfg.File, is.Users())
 		if was != nil {
 			cfg.Log.Info("users file read", "file", cfg.File, "users", len(is.Users()))
 		}
@@ -154,7 +154,7 @@ func (s *Service) Users() File { return File{Path: s.cfg.File, Users: s.cfg.Shar
 
 // users returns those in force, nil while there are none: what is known of the file is at most age old.
 func (s *Service) users(age time.Duration) *inForce {
-	file, shared := s.file.Get(age), s.cfg.Shared.now()
+	file, shared := s.file.Get(age), s.cfg.Shared.InForce()
 	if shared == nil {
 		return file
 	}

@@ -21,6 +21,7 @@ import (
 	"example.org/mta/cluster/exchange"
 	"example.org/mta/cluster/secrets"
 	"example.org/mta/internal/bubble"
+	"example.org/mta/submission/shared"
 )
 
 // node is a node of a cluster with a keys file, or with a users file. A secret is a token, or a user's name and password.
@@ -62,13 +63,13 @@ func (n *node) path() string { return n.dir + "/" + n.kind + "s" }
 func (n *node) file() File { return File{Path: n.path(), Keys: n.shared, Users: n.also} }
 
 // sharing opens a kind.
-func sharing[K comparable, E any](n *node, cluster bool, of *Entries[K, E]) *Shared[K, E] {
+func sharing[K comparable, E any](n *node, cluster bool, of *shared.Entries[K, E]) *shared.Store[K, E] {
 	n.Helper()
-	sc := SharedConfig{Path: n.dir + "/shared-" + of.Kind, Now: time.Now, Log: n.logs}
+	sc := shared.Config{Path: n.dir + "/shared-" + of.Kind, Now: time.Now, Log: n.logs}
 	if cluster {
 		sc.Sealer, sc.Note = n.sealer(), n.x.Of(of.Kind)
 	}
-	s, err := OpenShared(sc, of)
+	s, err := shared.Open(sc, of)
 	if err == nil && cluster {
 		err = n.x.Add(of.Kind, s, s.Empty())
 	}
@@ -76,7 +77,7 @@ func sharing[K comparable, E any](n *node, cluster bool, of *Entries[K, E]) *Sha
 	return s
 }
 
-func (n *node) sealer() Sealer {
+func (n *node) sealer() shared.Sealer {
 	n.Helper()
 	sealer, err := secrets.ReadKeys(n.dir + "/../secrets.key")
 	must(n.T, err)

@@ -9,10 +9,12 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"example.org/mta/submission/shared"
 )
 
-// SharedUsers are users that the nodes of a cluster share, by their names: see Shared.
-type SharedUsers = Shared[string, User]
+// SharedUsers are users that the nodes of a cluster share, by their names: see shared.Store.
+type SharedUsers = shared.Store[string, User]
 
 // The users who log in at listeners, and those of the console.
 var (
@@ -20,27 +22,27 @@ var (
 	ConsoleUserEntries = userEntries("console-user", "console users", "console's users file", "mta console user")
 )
 
-func userEntries(kind, what, file, command string) *Entries[string, User] {
-	return &Entries[string, User]{
-		Kind: kind, what: what, file: file, command: command, shown: maxName,
-		id:   func(u *User) string { return u.Name },
-		name: func(name string) string { return name },
-		parse: func(name string) (string, error) {
+func userEntries(kind, what, file, command string) *shared.Entries[string, User] {
+	return &shared.Entries[string, User]{
+		Kind: kind, What: what, File: file, Command: command, Shown: maxName,
+		ID:   func(u *User) string { return u.Name },
+		Name: func(name string) string { return name },
+		Parse: func(name string) (string, error) {
 			if normal, err := NormalName(name); err != nil || normal != name {
 				return "", errors.New("its key is not a user's name")
 			}
 			return name, nil
 		},
-		entry: sharedUser, text: (*User).String, change: changedUser,
-		end: func(*User) time.Time { return time.Time{} },
-		sorted: func(_, more []*User) {
+		Entry: sharedUser, Text: (*User).String, Change: changedUser,
+		End: func(*User) time.Time { return time.Time{} },
+		Sort: func(_, more []*User) {
 			slices.SortFunc(more, func(a, b *User) int { return strings.Compare(a.Name, b.Name) })
 		},
 	}
 }
 
 // sharedUser reads a line. The error has nothing of it, which may be an address.
-func sharedUser(known sharedLine) (*User, error) {
+func sharedUser(known shared.Line) (*User, error) {
 	u, err := parseUser(known.Line)
 	if err != nil {
 		return nil, errors.New("its line of a users file can't be read")
@@ -54,8 +56,8 @@ func sharedUser(known sharedLine) (*User, error) {
 const keptHashes = 16
 
 // changedUser keeps what hashes a user has had: an older file that is put back does not bring a password back.
-func changedUser(was sharedLine, u *User, filed bool) (is sharedLine) {
-	old, _ := sharedUser(sharedLine{Line: cmp.Or(was.Line, was.Dropped)}) // nil: not known
+func changedUser(was shared.Line, u *User, filed bool) (is shared.Line) {
+	old, _ := sharedUser(shared.Line{Line: cmp.Or(was.Line, was.Dropped)}) // nil: not known
 	past, same := strings.Fields(was.Past), 0
 	if u != nil && old != nil && filed && slices.Contains(past, hashSum(u.Hash.String())) {
 		again := *u

@@ -15,6 +15,7 @@ import (
 	"github.com/xdg-go/stringprep"
 
 	"example.org/mta/internal/smallfile"
+	"example.org/mta/submission/shared"
 )
 
 const (
@@ -374,10 +375,10 @@ type File struct {
 
 // updateKeys changes the keys.
 func (f File) updateKeys(change func(*KeyTable) (*KeyTable, error)) error {
-	if !f.Keys.changed() {
+	if !f.Keys.Changed() {
 		return update(f, ParseKeys, change)
 	}
-	err := f.Keys.update(f.DryRun, func(keys []*Key) ([]*Key, error) {
+	err := f.Keys.Update(f.DryRun, func(keys []*Key) ([]*Key, error) {
 		table, err := (&KeyTable{shared: true}).change(nil, keys...)
 		if err == nil {
 			table, err = change(table)
@@ -388,10 +389,10 @@ func (f File) updateKeys(change func(*KeyTable) (*KeyTable, error)) error {
 		return table.keys, nil
 	})
 	if err == nil && !f.DryRun {
-		f.Keys.dropRemoved(f.Path, func(gone func(*Key) bool) error {
+		f.Keys.DropRemoved(f.Path, func(gone func(*Key) bool) error {
 			return update(f, ParseKeys, func(t *KeyTable) (*KeyTable, error) {
 				if !slices.ContainsFunc(t.keys, gone) {
-					return nil, errNoneRemoved
+					return nil, shared.ErrNoneRemoved
 				}
 				return t.change(slices.DeleteFunc(slices.Clone(t.keys), func(k *Key) bool { return !gone(k) }))
 			})
@@ -482,10 +483,10 @@ func (f File) UpdateUsers(change func(*UserTable) error) error {
 	inFile := func(change func(*UserTable) error) error {
 		return update(f, ParseUsers, func(t *UserTable) (*UserTable, error) { return t, change(t) })
 	}
-	if !f.Users.changed() {
+	if !f.Users.Changed() {
 		return inFile(change)
 	}
-	err := f.Users.update(f.DryRun, func(users []*User) ([]*User, error) {
+	err := f.Users.Update(f.DryRun, func(users []*User) ([]*User, error) {
 		var lines []string
 		for i, u := range users {
 			own := *u
@@ -497,10 +498,10 @@ func (f File) UpdateUsers(change func(*UserTable) error) error {
 		return t.users, err
 	})
 	if err == nil && !f.DryRun {
-		f.Users.dropRemoved(f.Path, func(gone func(*User) bool) error {
+		f.Users.DropRemoved(f.Path, func(gone func(*User) bool) error {
 			return inFile(func(t *UserTable) error {
 				if !slices.ContainsFunc(t.users, gone) {
-					return errNoneRemoved
+					return shared.ErrNoneRemoved
 				}
 				for _, u := range slices.Clone(t.users) {
 					if gone(u) {

@@ -1,4 +1,6 @@
-package auth
+// Package shared has the entries of a file that the nodes of a cluster share, such as API keys: each node has the
+// newest of each, whichever node's file or command it is from, and those that were removed.
+package shared
 
 import (
 	"context"
@@ -27,8 +29,8 @@ type Sealer interface {
 	Open(at string, value []byte) ([]byte, error)
 }
 
-// SharedConfig is what a Shared works with.
-type SharedConfig struct {
+// Config is what a Store works with.
+type Config struct {
 	Path string // of its file
 	// Sealer and Note are those of the cluster. Without them nothing is shared, and what was shared before counts.
 	Sealer Sealer
@@ -37,49 +39,49 @@ type SharedConfig struct {
 	Log    *slog.Logger
 }
 
-// Entries is what a Shared knows of its entries: the lines of a kind of file, each with a name.
+// Entries describes the entries of a kind: the lines of a file, each with a name.
 type Entries[K comparable, E any] struct {
 	Kind    string // in the cluster's database, and what values are authenticated with
-	what    string // they are, in messages
-	file    string // what has them
-	command string // that changes it
-	shown   int    // octets of a name, in messages
+	What    string // they are, in messages
+	File    string // what has them
+	Command string // that changes it
+	Shown   int    // octets of a name, in messages
 
-	id     func(e *E) K
-	name   func(id K) string
-	parse  func(name string) (K, error)
-	entry  func(known sharedLine) (*E, error)
-	text   func(e *E) string
-	end    func(e *E) time.Time // zero: none
-	sorted func(all, more []*E) // more: those at the end of all that are not in the file
-	// change returns what is known once an entry is e; nil: removed. filed: by its file.
-	change func(was sharedLine, e *E, filed bool) sharedLine
+	ID    func(e *E) K
+	Name  func(id K) string
+	Parse func(name string) (K, error)
+	Entry func(known Line) (*E, error)
+	Text  func(e *E) string
+	End   func(e *E) time.Time // zero: none; nil: none has
+	Sort  func(all, more []*E) // more: those at the end of all that are not in the file
+	// Change returns what is known once an entry is e; nil: removed. filed: by its file.
+	Change func(was Line, e *E, filed bool) Line
 }
 
-// Shared are the entries of a file that the nodes of a cluster share, with those that were removed. They count before
+// Store has the entries of a file that the nodes of a cluster share, and those that were removed. They count before
 // the file, whose changes they take over: so what was removed elsewhere is not valid, whatever the file has, which the
 // relay may not be allowed to write. It implements changes.Kind, and is safe for concurrent use; nil has no entries.
-type Shared[K comparable, E any] struct {
-	cfg SharedConfig
+type Store[K comparable, E any] struct {
+	cfg Config
 	of  *Entries[K, E]
 	mu  sync.Mutex // guards what follows
-	all sharedLines
+	all contents
 	// lost: both copies of its file were, and the file of entries has not been read since.
 	lost bool
 	// inForce is the entries of all; nil: removed.
 	inForce atomic.Pointer[map[K]*E]
 }
 
-// sharedLines are the contents of the file, by names.
-type sharedLines struct {
-	Format int                   `json:"format"`
-	File   string                `json:"file"`  // of entries, that was read last
-	Lines  map[string]string     `json:"lines"` // of that
-	Known  map[string]sharedLine `json:"known"`
+// contents are those of the file, by names.
+type contents struct {
+	Format int               `json:"format"`
+	File   string            `json:"file"`  // of entries, that was read last
+	Lines  map[string]string `json:"lines"` // of that
+	Known  map[string]Line   `json:"known"`
 }
 
-// sharedLine is a line of a file of entries, or when it was removed.
-type sharedLine struct {
+// Line is a line of a file of entries, or when it was removed.
+type Line struct {
 	Line    string    `json:"line,omitempty"`
 	Removed time.Time `json:"removed,omitzero"`
 	// Dropped is the line that was known when it went from this node's file, and may be put back there: a removal by a
@@ -91,25 +93,25 @@ type sharedLine struct {
 	Same int    `json:"same,omitempty"`
 }
 
-func (l sharedLine) same(o sharedLine) bool { return l.Line == o.Line }
+func (l Line) same(o Line) bool { return l.Line == o.Line }
 
-const sharedFormat = 1
+const format = 1
 
-// OpenShared reads the file. All that is in it is noted: rows that were lost, or are encrypted under an older key, are
+// Open reads the file. All that is in it is noted: rows that were lost, or are encrypted under an older key, are
 // replaced.
-func OpenShared[K comparable, E any](cfg SharedConfig, of *Entries[K, E]) (*Shared[K, E], error) {
-	s := &Shared[K, E]{cfg: cfg, of: of}
-	f := smallfile.Twin[sharedLines]{
+func Open[K comparable, E any](cfg Config, of *Entries[K, E]) (*Store[K, E], error) {
+	s := &Store[K, E]{cfg: cfg, of: of}
+	f := smallfile.Twin[contents]{
 		Path: cfg.Path, Name: s.title(), Write: s.write, Now: cfg.Now(), Log: cfg.Log,
-		Lost: func() (all sharedLines, then, remedy string) {
+		Lost: func() (all contents, then, remedy string) {
 			s.lost = true
-			return sharedLines{Format: sharedFormat}, "they are read again from the cluster's database",
-				"without a cluster look through the " + of.file + ": " + of.command + " list"
+			return contents{Format: format}, "they are read again from the cluster's database",
+				"without a cluster look through the " + of.File + ": " + of.Command + " list"
 		},
 	}
 	all, err := f.Read()
-	if err == nil && all.Format > sharedFormat {
-		err = errSharedFormat(all.Format)
+	if err == nil && all.Format > format {
+		err = errFormat(all.Format)
 	}
 	if err == nil {
 		err = s.set(all)
@@ -126,19 +128,19 @@ func OpenShared[K comparable, E any](cfg SharedConfig, of *Entries[K, E]) (*Shar
 	return s, nil
 }
 
-// ReadShared reads the file of a Shared for who only looks: there may be none.
-func ReadShared[K comparable, E any](path string, of *Entries[K, E]) (*Shared[K, E], error) {
+// Read reads the file of a Store for who only looks: there may be none.
+func Read[K comparable, E any](path string, of *Entries[K, E]) (*Store[K, E], error) {
 	text, err := os.ReadFile(path)
 	if os.IsNotExist(err) {
 		return nil, nil
 	}
-	s := &Shared[K, E]{of: of}
-	var all sharedLines
+	s := &Store[K, E]{of: of}
+	var all contents
 	if err == nil {
 		_, err = smallfile.Unmarshal(text, &all)
 	}
-	if err == nil && all.Format != sharedFormat {
-		err = errSharedFormat(all.Format)
+	if err == nil && all.Format != format {
+		err = errFormat(all.Format)
 	}
 	if err == nil {
 		err = s.set(all)
@@ -149,21 +151,21 @@ func ReadShared[K comparable, E any](path string, of *Entries[K, E]) (*Shared[K,
 	return s, nil
 }
 
-func (s *Shared[K, E]) title() string { return "the " + s.of.what + " of the cluster" }
+func (s *Store[K, E]) title() string { return "the " + s.of.What + " of the cluster" }
 
-func errSharedFormat(n int) error {
-	return fmt.Errorf("it has format %d, and this program knows %d: use the program that wrote it", n, sharedFormat)
+func errFormat(n int) error {
+	return fmt.Errorf("it has format %d, and this program knows %d: use the program that wrote it", n, format)
 }
 
-func (s *Shared[K, E]) write(all sharedLines) error {
-	if all.Format != sharedFormat {
-		return errSharedFormat(all.Format)
+func (s *Store[K, E]) write(all contents) error {
+	if all.Format != format {
+		return errFormat(all.Format)
 	}
 	return smallfile.WriteTwin(s.cfg.Path, 0o600, all)
 }
 
 // set brings contents into force. The caller has mu, or nobody else has s.
-func (s *Shared[K, E]) set(all sharedLines) error {
+func (s *Store[K, E]) set(all contents) error {
 	entries := make(map[K]*E, len(all.Known))
 	for name, known := range all.Known {
 		id, e, err := s.again(name, known)
@@ -172,16 +174,16 @@ func (s *Shared[K, E]) set(all sharedLines) error {
 		}
 		entries[id] = e
 	}
-	all.Format = sharedFormat
+	all.Format = format
 	s.all = all
 	s.inForce.Store(&entries)
 	return nil
 }
 
 // again is read for what may be in force.
-func (s *Shared[K, E]) again(name string, known sharedLine) (id K, e *E, err error) {
+func (s *Store[K, E]) again(name string, known Line) (id K, e *E, err error) {
 	if was, is := s.all.Known[name]; is && was == known {
-		if id, err = s.of.parse(name); err == nil {
+		if id, err = s.of.Parse(name); err == nil {
 			return id, (*s.inForce.Load())[id], nil
 		}
 	}
@@ -189,8 +191,8 @@ func (s *Shared[K, E]) again(name string, known sharedLine) (id K, e *E, err err
 }
 
 // read returns an entry, nil for one that was removed.
-func (s *Shared[K, E]) read(name string, known sharedLine) (id K, e *E, err error) {
-	if id, err = s.of.parse(name); err != nil {
+func (s *Store[K, E]) read(name string, known Line) (id K, e *E, err error) {
+	if id, err = s.of.Parse(name); err != nil {
 		return id, nil, err
 	}
 	switch {
@@ -199,17 +201,17 @@ func (s *Shared[K, E]) read(name string, known sharedLine) (id K, e *E, err erro
 	case strings.TrimSpace(known.Line) == "":
 		return id, nil, errors.New("it is neither there nor removed")
 	}
-	if e, err = s.of.entry(known); err == nil && (s.of.id(e) != id || s.of.text(e) != known.Line) {
+	if e, err = s.of.Entry(known); err == nil && (s.of.ID(e) != id || s.of.Text(e) != known.Line) {
 		err = errors.New("it is not the line of its key")
 	}
 	return id, e, err
 }
 
 // Empty reports whether nothing is known, as after the file was lost.
-func (s *Shared[K, E]) Empty() bool { return s.now() == nil }
+func (s *Store[K, E]) Empty() bool { return s.InForce() == nil }
 
-// now returns the entries, nil if nothing is known. Other ones have another address.
-func (s *Shared[K, E]) now() *map[K]*E {
+// InForce returns the entries, nil if nothing is known. Other ones have another address.
+func (s *Store[K, E]) InForce() *map[K]*E {
 	if s == nil {
 		return nil
 	}
@@ -220,13 +222,13 @@ func (s *Shared[K, E]) now() *map[K]*E {
 }
 
 // On reports whether entries are shared at present: then they are changed here, not in their file.
-func (s *Shared[K, E]) On() bool { return s != nil && s.cfg.Note != nil }
+func (s *Store[K, E]) On() bool { return s != nil && s.cfg.Note != nil }
 
-// changed reports whether entries are changed here: what was shared counts before the file without a cluster, too.
-func (s *Shared[K, E]) changed() bool { return s != nil && (s.On() || !s.Empty()) }
+// Changed reports whether entries are changed here: what was shared counts before the file without a cluster, too.
+func (s *Store[K, E]) Changed() bool { return s != nil && (s.On() || !s.Empty()) }
 
 // Find returns an entry, nil if it was removed; false if nothing is known of it.
-func (s *Shared[K, E]) Find(id K) (*E, bool) {
+func (s *Store[K, E]) Find(id K) (*E, bool) {
 	if s == nil {
 		return nil, false
 	}
@@ -235,7 +237,7 @@ func (s *Shared[K, E]) Find(id K) (*E, bool) {
 }
 
 // Of returns the entry in force, given that of the file; nil when there is none.
-func (s *Shared[K, E]) Of(id K, file *E) *E {
+func (s *Store[K, E]) Of(id K, file *E) *E {
 	if e, is := s.Find(id); is {
 		return e
 	}
@@ -243,13 +245,13 @@ func (s *Shared[K, E]) Of(id K, file *E) *E {
 }
 
 // Over returns the entries in force, given those of the file.
-func (s *Shared[K, E]) Over(file []*E) (all []*E) {
+func (s *Store[K, E]) Over(file []*E) (all []*E) {
 	if s == nil {
 		return file
 	}
 	now, there := *s.inForce.Load(), make(map[K]bool, len(file))
 	for _, e := range file {
-		id := s.of.id(e)
+		id := s.of.ID(e)
 		there[id] = true
 		if known, is := now[id]; is {
 			e = known
@@ -264,33 +266,33 @@ func (s *Shared[K, E]) Over(file []*E) (all []*E) {
 			all = append(all, e)
 		}
 	}
-	s.of.sorted(all, all[n:])
+	s.of.Sort(all, all[n:])
 	return all
 }
 
 // Kind is that of the entries in the cluster's database.
-func (s *Shared[K, E]) Kind() string { return s.of.Kind }
+func (s *Store[K, E]) Kind() string { return s.of.Kind }
 
 // known is what is known, to be changed. The caller has mu.
-func (s *Shared[K, E]) known() map[string]sharedLine {
-	next := make(map[string]sharedLine, len(s.all.Known))
+func (s *Store[K, E]) known() map[string]Line {
+	next := make(map[string]Line, len(s.all.Known))
 	maps.Copy(next, s.all.Known)
 	return next
 }
 
-// take takes over what has changed in the file.
-func (s *Shared[K, E]) take(path string, entries []*E) {
+// Take takes over what has changed in the file.
+func (s *Store[K, E]) Take(path string, entries []*E) {
 	if s == nil {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.changed() {
+	if !s.Changed() {
 		return
 	}
 	lines, was := make(map[string]string, len(entries)), s.all.Lines
 	for _, e := range entries {
-		lines[s.of.name(s.of.id(e))] = s.of.text(e)
+		lines[s.of.Name(s.of.ID(e))] = s.of.Text(e)
 	}
 	first := s.all.File != path
 	if first {
@@ -300,25 +302,25 @@ func (s *Shared[K, E]) take(path string, entries []*E) {
 		was, s.lost = lines, false
 	}
 	if len(lines) == 0 && len(was) > 1 {
-		s.cfg.Log.Error("the "+s.of.file+" has lost all its lines, and they stay valid, since the cluster knows them: "+
-			"'"+s.of.command+" remove' removes them", "file", path, "kept", len(was))
+		s.cfg.Log.Error("the "+s.of.File+" has lost all its lines, and they stay valid, since the cluster knows them: "+
+			"'"+s.of.Command+" remove' removes them", "file", path, "kept", len(was))
 		return
 	}
 	next := s.known()
 	var changed, removed, earlier []string
 	for _, e := range entries {
-		name := s.of.name(s.of.id(e))
+		name := s.of.Name(s.of.ID(e))
 		line := lines[name]
 		known, is := next[name]
 		switch {
 		case was[name] == line || known.Line == line:
 		case known.Line == "" && is && (first || known.Dropped == ""):
-			removed = append(removed, name[:min(len(name), s.of.shown)])
+			removed = append(removed, name[:min(len(name), s.of.Shown)])
 		case known.Line != "" && was[name] == "": // the file may be older than what is known
 		default:
-			k := s.of.change(known, e, true)
+			k := s.of.Change(known, e, true)
 			if k.Line != line {
-				earlier = append(earlier, name[:min(len(name), s.of.shown)])
+				earlier = append(earlier, name[:min(len(name), s.of.Shown)])
 			}
 			if !k.same(known) {
 				next[name], changed = k, append(changed, name)
@@ -327,12 +329,12 @@ func (s *Shared[K, E]) take(path string, entries []*E) {
 	}
 	if len(removed) > 0 {
 		slices.Sort(removed)
-		s.cfg.Log.Warn("the "+s.of.file+" has "+s.of.what+" again that were removed, and they are not valid: '"+
-			s.of.command+" add' makes new ones", "file", path, "removed", removed)
+		s.cfg.Log.Warn("the "+s.of.File+" has "+s.of.What+" again that were removed, and they are not valid: '"+
+			s.of.Command+" add' makes new ones", "file", path, "removed", removed)
 	}
 	if len(earlier) > 0 {
 		slices.Sort(earlier)
-		s.cfg.Log.Warn("the "+s.of.file+" has "+s.of.what+" again as they were before a change, which stays in force",
+		s.cfg.Log.Warn("the "+s.of.File+" has "+s.of.What+" again as they were before a change, which stays in force",
 			"file", path, "changed", earlier)
 	}
 	for name := range was {
@@ -346,23 +348,23 @@ func (s *Shared[K, E]) take(path string, entries []*E) {
 	if len(changed) == 0 && s.all.File == path && maps.Equal(was, lines) {
 		return
 	}
-	all := sharedLines{sharedFormat, path, lines, next}
+	all := contents{format, path, lines, next}
 	if err := s.change(all, changed); err != nil { // it counts here yet, and is tried again after the next change
-		s.cfg.Log.Error("a change of the "+s.of.file+" is not known to the cluster", "file", path, "error", err)
+		s.cfg.Log.Error("a change of the "+s.of.File+" is not known to the cluster", "file", path, "error", err)
 		all.File, all.Lines = s.all.File, s.all.Lines
 		_ = s.set(all)
 	}
 }
 
 // removed is what is known of an entry that is removed now.
-func (s *Shared[K, E]) removed(was sharedLine) sharedLine {
-	gone := s.of.change(was, nil, false)
+func (s *Store[K, E]) removed(was Line) Line {
+	gone := s.of.Change(was, nil, false)
 	gone.Removed = s.cfg.Now().UTC()
 	return gone
 }
 
 // change notes names, and replaces what is known, on the disk first. The caller has mu.
-func (s *Shared[K, E]) change(all sharedLines, names []string) error {
+func (s *Store[K, E]) change(all contents, names []string) error {
 	if len(names) > 0 && s.cfg.Note != nil {
 		done, err := s.cfg.Note(names)
 		if err != nil {
@@ -370,7 +372,7 @@ func (s *Shared[K, E]) change(all sharedLines, names []string) error {
 		}
 		defer done()
 	}
-	all.Format = sharedFormat
+	all.Format = format
 	old := s.all
 	if err := s.set(all); err != nil {
 		return err
@@ -381,8 +383,8 @@ func (s *Shared[K, E]) change(all sharedLines, names []string) error {
 	return nil
 }
 
-// update changes the entries in force.
-func (s *Shared[K, E]) update(dry bool, change func([]*E) ([]*E, error)) error {
+// Update changes the entries in force.
+func (s *Store[K, E]) Update(dry bool, change func([]*E) ([]*E, error)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	entries, err := change(s.Over(nil))
@@ -393,10 +395,10 @@ func (s *Shared[K, E]) update(dry bool, change func([]*E) ([]*E, error)) error {
 	var names []string
 	there := make(map[string]bool)
 	for _, e := range entries {
-		name := s.of.name(s.of.id(e))
+		name := s.of.Name(s.of.ID(e))
 		there[name] = true
-		if s.of.text(e) != next[name].Line {
-			next[name], names = s.of.change(next[name], e, false), append(names, name)
+		if s.of.Text(e) != next[name].Line {
+			next[name], names = s.of.Change(next[name], e, false), append(names, name)
 		}
 	}
 	for name, was := range next {
@@ -408,26 +410,26 @@ func (s *Shared[K, E]) update(dry bool, change func([]*E) ([]*E, error)) error {
 			delete(next, name)
 		}
 	}
-	return s.change(sharedLines{File: s.all.File, Lines: s.all.Lines, Known: next}, names)
+	return s.change(contents{File: s.all.File, Lines: s.all.Lines, Known: next}, names)
 }
 
-// errNoneRemoved ends a change of a file that has nothing that was removed.
-var errNoneRemoved = errors.New("there is nothing to be removed")
+// ErrNoneRemoved ends a change of a file that has nothing that was removed.
+var ErrNoneRemoved = errors.New("there is nothing to be removed")
 
-// dropRemoved has entries that were removed taken out of the file, if it can be written.
-func (s *Shared[K, E]) dropRemoved(path string, drop func(gone func(*E) bool) error) {
+// DropRemoved has entries that were removed taken out of the file, if it can be written.
+func (s *Store[K, E]) DropRemoved(path string, drop func(gone func(*E) bool) error) {
 	err := drop(func(e *E) bool {
-		now, is := s.Find(s.of.id(e))
+		now, is := s.Find(s.of.ID(e))
 		return is && now == nil
 	})
-	if err != nil && !errors.Is(err, errNoneRemoved) {
-		s.cfg.Log.Warn("the "+s.of.file+" has "+s.of.what+" yet that were removed; they are not valid", "file", path,
+	if err != nil && !errors.Is(err, ErrNoneRemoved) {
+		s.cfg.Log.Warn("the "+s.of.File+" has "+s.of.What+" yet that were removed; they are not valid", "file", path,
 			"error", err)
 	}
 }
 
 // All implements changes.Kind.
-func (s *Shared[K, E]) All(_ context.Context, each func(keys []string) error) error {
+func (s *Store[K, E]) All(_ context.Context, each func(keys []string) error) error {
 	s.mu.Lock()
 	names := slices.Sorted(maps.Keys(s.all.Known))
 	s.mu.Unlock()
@@ -435,10 +437,10 @@ func (s *Shared[K, E]) All(_ context.Context, each func(keys []string) error) er
 }
 
 // at is what a value is authenticated with.
-func (s *Shared[K, E]) at(name string) string { return s.of.Kind + "/" + name }
+func (s *Store[K, E]) at(name string) string { return s.of.Kind + "/" + name }
 
 // Get implements changes.Kind.
-func (s *Shared[K, E]) Get(_ context.Context, names []string) (map[string][]byte, error) {
+func (s *Store[K, E]) Get(_ context.Context, names []string) (map[string][]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	values := make(map[string][]byte)
@@ -455,7 +457,7 @@ func (s *Shared[K, E]) Get(_ context.Context, names []string) (map[string][]byte
 	return values, nil
 }
 
-func (s *Shared[K, E]) open(name string, value []byte) (known sharedLine, e *E, err error) {
+func (s *Store[K, E]) open(name string, value []byte) (known Line, e *E, err error) {
 	text, err := s.cfg.Sealer.Open(s.at(name), value)
 	if err == nil {
 		err = json.Unmarshal(text, &known)
@@ -468,7 +470,7 @@ func (s *Shared[K, E]) open(name string, value []byte) (known sharedLine, e *E, 
 
 // Look implements changes.Kind. A removal has the higher rank: nobody's older file brings an entry back. What is
 // known of an end stays as long, since an older file may have the entry without it.
-func (s *Shared[K, E]) Look(name string, value []byte) (rank int, until time.Time, err error) {
+func (s *Store[K, E]) Look(name string, value []byte) (rank int, until time.Time, err error) {
 	known, e, err := s.open(name, value)
 	switch {
 	case err != nil:
@@ -476,14 +478,14 @@ func (s *Shared[K, E]) Look(name string, value []byte) (rank int, until time.Tim
 	case e == nil:
 		return 2, known.Removed.Add(removedFor), nil
 	}
-	if end := s.of.end(e); !end.IsZero() {
+	if end := s.of.End(e); !end.IsZero() {
 		until = end.Add(removedFor)
 	}
 	return 1, until, nil
 }
 
 // Apply implements changes.Kind. What the engine has no more is known here yet.
-func (s *Shared[K, E]) Apply(_ context.Context, values map[string][]byte, stays func(name string) bool) error {
+func (s *Store[K, E]) Apply(_ context.Context, values map[string][]byte, stays func(name string) bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	next, changed := s.known(), false
@@ -502,5 +504,5 @@ func (s *Shared[K, E]) Apply(_ context.Context, values map[string][]byte, stays 
 	if !changed {
 		return nil
 	}
-	return s.change(sharedLines{File: s.all.File, Lines: s.all.Lines, Known: next}, nil)
+	return s.change(contents{File: s.all.File, Lines: s.all.Lines, Known: next}, nil)
 }
