@@ -64,6 +64,7 @@ type Exchange struct {
 	since  time.Time           // when failed began
 	asked  time.Time           // when the last call was sent after which all was read; zero: there was none
 	age    time.Duration       // see Age; unknown otherwise
+	most   int                 // changes of the next call, each way: fewer after one that took too long
 	faults map[string]string   // of a kind: what could not be applied; of unsent and a kind: what could not be sent
 }
 
@@ -75,7 +76,8 @@ func Open(cfg Config) (*Exchange, error) {
 		return nil, err
 	}
 	c := &Exchange{cfg: cfg, file: file, kinds: make(map[string]changes.Kind), wake: make(chan struct{}, 1),
-		age: unknown, busy: make(map[uint64]struct{}), sent: make(map[string]uint64), faults: make(map[string]string)}
+		age: unknown, most: most, busy: make(map[uint64]struct{}), sent: make(map[string]uint64),
+		faults: make(map[string]string)}
 	c.idle.L = &c.mu
 	err = file.Get(states, 1, func(int) []byte { return []byte(states) },
 		func(_ int, value []byte) error { return json.Unmarshal(value, &c.state) })
@@ -241,7 +243,7 @@ func (c *Exchange) take() (items []item, more bool, err error) {
 	}
 	err = c.file.Each(byTurn, nil, func(k, v []byte) error {
 		serial := binary.BigEndian.Uint64(k)
-		if more = len(items) == most; more || serial >= stop {
+		if more = len(items) == c.most; more || serial >= stop {
 			return errEnough
 		}
 		if len(v) < 8 {

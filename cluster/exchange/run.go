@@ -89,6 +89,12 @@ func (c *Exchange) ended(err error) {
 		c.cfg.Log.Info("what the nodes of the cluster know is exchanged again")
 	}
 	c.failed = err
+	switch {
+	case err == nil:
+		c.most = min(2*c.most, most)
+	case errors.Is(err, context.DeadlineExceeded):
+		c.most = max(c.most/2, 1)
+	}
 }
 
 // newest is the last serial of this node's changes.
@@ -122,7 +128,7 @@ func (c *Exchange) step(ctx context.Context, me changes.Me, e changes.Engine) (a
 		return false, err
 	}
 	began := c.cfg.Now()
-	r, err := c.call(ctx, e, me, parts)
+	r, size, err := c.call(ctx, e, me, parts)
 	if err != nil {
 		return false, err
 	} else if r.Stale {
@@ -148,7 +154,7 @@ func (c *Exchange) step(ctx context.Context, me changes.Me, e changes.Engine) (a
 			}
 		})
 	}
-	full := len(r.Rows) == most && r.Rows[most-1].Number <= r.Last
+	full := len(r.Rows) > 0 && len(r.Rows) == size && r.Rows[size-1].Number <= r.Last
 	err = c.receive(ctx, &r)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -231,13 +237,13 @@ func (c *Exchange) rank(kind, key string, value []byte, size int) (rank int, unt
 	return c.kinds[kind].Look(key, value)
 }
 
-// call makes one, from the positions of this node. Those of kinds that a later version of this program has read stay as
-// they are.
+// call makes one, from the positions of this node, and returns how many rows it asked for. Those of kinds that a later
+// version of this program has read stay as they are.
 func (c *Exchange) call(ctx context.Context, e changes.Engine, me changes.Me, parts []changes.Part,
-) (changes.Result, error) {
+) (r changes.Result, most int, err error) {
 	c.mu.Lock()
 	call := changes.Call{Me: me, Era: c.state.Era, Acknowledged: c.state.Acknowledged, After: make(map[string]uint64),
-		Most: most, Parts: parts}
+		Most: c.most, Parts: parts}
 	for kind, n := range c.state.Read {
 		if c.kinds[kind] != nil {
 			call.After[kind] = n
@@ -247,7 +253,8 @@ func (c *Exchange) call(ctx context.Context, e changes.Engine, me changes.Me, pa
 		call.Era = ""
 	}
 	c.mu.Unlock()
-	return c.ask(ctx, e, call)
+	r, err = c.ask(ctx, e, call)
+	return r, call.Most, err
 }
 
 func (c *Exchange) ask(ctx context.Context, e changes.Engine, call changes.Call) (changes.Result, error) {
@@ -302,6 +309,9 @@ func (c *Exchange) settle(ctx context.Context, me changes.Me, items []item, sent
 	for kind, rows := range others {
 		if _, err := c.apply(ctx, kind, rows, c.stays(kind, mine[kind])); err != nil {
 			return err
+		}
+		if k, is := c.kinds[kind].(interface{ Overtaken(keys []string) }); is {
+			k.Overtaken(slices.Collect(maps.Keys(mine[kind])))
 		}
 	}
 	if err := c.acknowledge(items, sent); err != nil {
