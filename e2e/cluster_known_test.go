@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"fmt"
 	"net"
 	"net/http"
@@ -15,7 +16,8 @@ import (
 )
 
 // TestAClusterKnows has one of two relays learn that a recipient has unsubscribed, and an operator pause mail there: the
-// other one acts on both, and knows keys and users. So it does when the database was away meanwhile, and a third relay that joins later.
+// other one acts on both, and knows keys, users and templates. So it does when the database was away meanwhile, and a
+// third relay that joins later.
 func TestAClusterKnows(t *testing.T) {
 	parallel(t)
 	const address = "127.31.8.1"
@@ -117,6 +119,40 @@ tenant "acme" {
 	if out := run(b, "key", "list"); !strings.Contains(out, "shop") {
 		t.Errorf("mta key list prints %s", out)
 	}
+	// a template in the folder of the first, and a change of it
+	text, err := os.ReadFile(a.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, a.config, string(text)+"templates { path = \""+a.dir+"/templates\" }\n")
+	for _, text := range []string{"Welcome, Ann.", "Back, Ann?"} {
+		writeFile(t, a.dir+"/templates/acme/welcome.text", strings.Replace(text, "Ann", "{{name}}", 1))
+		a.mta(t, "config", "reload")
+		known("a template", func() error {
+			out, err := mta(append(b.env, "MTA_CONFIG="+b.config), "template", "render", "acme", "welcome")
+			if want := strings.Replace(text, "Ann", "", 1); !strings.Contains(out, want) {
+				return fmt.Errorf("mta template render prints %s, %w; want %q", out, err, want)
+			}
+			return nil
+		})
+		body := strings.NewReader(`{"from": "shop@acme.example", "to": "ann@big.example", "template": "welcome", "data": {"name": "Ann"}}`)
+		req, _ := http.NewRequest("POST", "http://"+b.web+"/v1/messages", body)
+		req.Header.Set("Authorization", "Bearer "+token)
+		req.Header.Set("Content-Type", "application/json")
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil || resp.StatusCode != http.StatusAccepted {
+			t.Fatal(resp, err)
+		}
+		resp.Body.Close()
+		if err := allCome("messages with "+text, 1, func() (n int) {
+			for _, m := range record.Messages() {
+				n += bytes.Count(m.Content, []byte(text))
+			}
+			return n
+		}); err != nil {
+			t.Error(err)
+		}
+	}
 	run(b, "key", "remove", "shop")
 	holder(b, false)
 	holder(a, false)
@@ -200,7 +236,7 @@ tenant "acme" {
 		})
 	}
 	settings("same")
-	text, err := os.ReadFile(b.config)
+	text, err = os.ReadFile(b.config)
 	if err != nil {
 		t.Fatal(err)
 	}

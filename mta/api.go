@@ -57,7 +57,7 @@ func (r *mailIn) joinedAPI(hc submissionhttp.Config, api string) submissionhttp.
 	hc.Observer, hc.Open = r.meter, r.clients.Of("api "+api)
 	hc.Admission, hc.Tokens, hc.TierOf = r.admission, r.tokens, r.tenants().Tier
 	hc.Mail.Intake = r.joinedIntake(hc.Mail.Intake, api)
-	hc.Mail.Templates, hc.Mail.Repeats = &r.templates, r.repeats
+	hc.Mail.Templates, hc.Mail.Repeats = r.templates, r.repeats
 	hc.Mail.MayUsePool = r.tenants().MayUsePool
 	return hc
 }

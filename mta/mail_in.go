@@ -66,7 +66,7 @@ type mailIn struct {
 	keys         atomic.Pointer[auth.Keys]    // nil without a keys file
 	shared       wiring.Shared                // keys and users of the nodes of a cluster
 	unsubscribes accept.Unsubscribes
-	templates    templates
+	templates    *request.Stored
 	sessions     envelope.IDs // names sessions, whatever the listener
 	pickup       *maildrop.Pickup
 	warmups      *blocks.Warmups
@@ -275,24 +275,11 @@ func (r *mailIn) discard(id envelope.ID) {
 	}
 }
 
-// templates are those in force: a reload replaces them all.
-type templates struct {
-	current atomic.Pointer[request.Templates]
-}
-
-// Stored returns a tenant's stored template, false if it has none of that name.
-func (t *templates) Stored(tenant, name string) (*request.Template, bool) {
-	return t.current.Load().Stored(tenant, name)
-}
-
-// Compile compiles the templates of a tenant's request.
-func (t *templates) Compile(tenant string, m request.Mail) (*request.Template, request.Faults) {
-	return t.current.Load().Compile(tenant, m)
-}
-
 func (r *mailIn) openTemplates(cfg *config.Config, _ *undoer) error {
-	stored, err := request.LoadTemplates(cfg.Templates.Path)
-	r.templates.current.Store(stored)
+	folder, err := request.ReadFolder(cfg.Templates.Path, r.shared.Templates)
+	if err == nil {
+		r.templates = request.NewStored(folder, r.shared.Templates, r.log)
+	}
 	return err
 }
 

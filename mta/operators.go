@@ -88,12 +88,12 @@ func (r *operators) clusters() kept.Cluster {
 
 // sums are those of what all nodes of a cluster need.
 func (r *operators) sums() map[string]string {
-	return wiring.Sums(r.inForce(), r.templates.current.Load())
+	return wiring.Sums(r.inForce())
 }
 
-// userSums are those of its users files.
-func (r *operators) userSums() map[string]string {
-	return wiring.UserSums(r.logins.Load(), r.consoleLogins())
+// sharedSums are those of its users and templates.
+func (r *operators) sharedSums() map[string]string {
+	return wiring.SharedSums(r.logins.Load(), r.consoleLogins(), r.templates)
 }
 
 // clusterTrouble returns the reasons of the cluster's alarms.

@@ -231,7 +231,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	}
 	running.Go(func() { r.rates.Run(dispatching, r.now, r.tally) })
 	running.Go(func() { r.control.Serve(r.socket) })
-	r.cluster.Describe(r.sums, r.userSums)
+	r.cluster.Describe(r.sums, r.sharedSums)
 	r.cluster.Start()
 	r.mover.Start()
 	if r.console != nil {

@@ -97,7 +97,7 @@ func (r *operators) prepare(cfg *config.Config, trial bool) (p prepared, err err
 	if err != nil {
 		return p, err
 	}
-	if p.templates, err = request.LoadTemplates(cfg.Templates.Path); err != nil {
+	if p.templates, err = request.ReadFolder(cfg.Templates.Path, r.shared.Templates); err != nil {
 		return p, err
 	}
 	readKeys := r.returnPathKeys
@@ -206,7 +206,7 @@ type prepared struct {
 	logins    *auth.Service
 	console   *auth.Service // of the console's users; nil without a console
 	keys      *auth.Keys
-	templates *request.Templates
+	templates *request.Folder
 	tokens    *returnpath.Keys
 	undo      func()
 }
@@ -237,10 +237,10 @@ func (r *operators) apply(before, pol *wiring.Policy, p prepared) {
 	p.listeners.Commit()
 	r.certs.Keep(cfg.Pairs())
 	swap(&r.keys, p.keys)
-	r.templates.current.Store(p.templates)
+	r.templates.Set(p.templates)
 	swap(&r.logins, p.logins)
 	r.reloadConsole(cfg, p.console)
-	r.cluster.Describe(r.sums, r.userSums)
+	r.cluster.Describe(r.sums, r.sharedSums)
 	r.forgetAPIs(cfg)
 	r.requests.Resize(requestMemory(cfg))
 	maps.DeleteFunc(r.servers, func(name string, _ submissionServer) bool {

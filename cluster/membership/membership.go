@@ -110,10 +110,10 @@ type Membership struct {
 	changed func(members bool)
 	unheard *faultlog.Kind // the row has not been written for long
 
-	fixed map[string]string        // sums of this relay's settings
-	users func() map[string]string // and of its users files
-	sums  map[string]string        // both, as compared last
-	apart map[uint16]time.Duration // by the clock: since when members have other settings
+	fixed  map[string]string        // sums of this relay's settings
+	shared func() map[string]string // and of what nodes share, such as users
+	sums   map[string]string        // both, as compared last
+	apart  map[uint16]time.Duration // by the clock: since when members have other settings
 }
 
 // kept is what package node keeps.

@@ -92,27 +92,27 @@ func some(words []string, between string) string {
 	return strings.Join(words, between)
 }
 
-// Describe has the nodes compare what this relay has in force with theirs, by sums: see settings.Sums. Those of users
-// are asked for every few seconds.
-func (m *Membership) Describe(sums, users func() map[string]string) {
+// Describe has the nodes compare what this relay has in force with theirs, by sums: see settings.Sums. Shared
+// ones are asked for every few seconds.
+func (m *Membership) Describe(sums, shared func() map[string]string) {
 	if m == nil {
 		return
 	}
 	fixed := sums()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.fixed, m.users = fixed, users
+	m.fixed, m.shared = fixed, shared
 }
 
 func (m *Membership) described() map[string]string {
 	m.mu.Lock()
-	fixed, users := m.fixed, m.users
+	fixed, shared := m.fixed, m.shared
 	m.mu.Unlock()
-	if users == nil {
+	if shared == nil {
 		return nil
 	}
 	all := maps.Clone(fixed)
-	maps.Copy(all, users())
+	maps.Copy(all, shared())
 	return all
 }
 

@@ -92,6 +92,9 @@ func (k *Keys) Seal(at string, plain []byte) []byte {
 	return text
 }
 
+// ID is that of the key that Seal uses.
+func (k *Keys) ID() string { return k.all[0].id }
+
 // Open decrypts a value of a key.
 func (k *Keys) Open(at string, value []byte) ([]byte, error) {
 	var s sealed

@@ -470,8 +470,8 @@ func (c *cli) commonFlags(args []string) (rest []string, err error) {
 	return rest, nil
 }
 
-const templateHelp = `Show what the stored templates of tenants make. The configuration names their folder,
-templates { path = "..." }; --path names another. These commands need no running relay.`
+const templateHelp = `Show what the stored templates of tenants make: those of a cluster, and those of the folder that
+the configuration names, templates { path = "..." }; --path names another folder. These commands need no running relay.`
 
 func newTemplate(c *cli) *cobra.Command {
 	var path string
@@ -483,17 +483,19 @@ func newTemplate(c *cli) *cobra.Command {
 
 // templates loads the stored templates.
 func (c *cli) templates(path string) (*request.Templates, error) {
-	if path == "" {
-		cfg, err := c.config()
-		if err != nil {
-			return nil, err
-		}
-		if path = cfg.Templates.Path; path == "" {
-			return nil, hinted{errors.New("the configuration has no templates"),
-				`add templates { path = "/etc/mta/templates" } to it, or name a folder with --path`}
-		}
+	if path != "" {
+		return request.LoadTemplates(path, nil)
 	}
-	return request.LoadTemplates(path)
+	cfg, err := c.config()
+	if err != nil {
+		return nil, err
+	}
+	shared := sharedOf(c, cfg, "", request.TemplateEntries)
+	if cfg.Templates.Path == "" && shared.Empty() {
+		return nil, hinted{errors.New("the configuration has no templates"),
+			`add templates { path = "/etc/mta/templates" } to it, or name a folder with --path`}
+	}
+	return request.LoadTemplates(cfg.Templates.Path, shared)
 }
 
 func newTemplateList(c *cli, path *string) *cobra.Command {

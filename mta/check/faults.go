@@ -9,6 +9,7 @@ import (
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/datadir"
 	"example.org/mta/submission/request"
+	"example.org/mta/submission/shared"
 )
 
 // Faults says, a sentence each, what keeps a relay with a configuration from starting on this machine.
@@ -54,9 +55,16 @@ func foreign(listener string) string {
 	return ""
 }
 
+// templatesOf reads the templates of a configuration, and of its cluster.
+func templatesOf(cfg *config.Config) (*request.Templates, error) {
+	of := request.TemplateEntries
+	shared, _ := shared.Read(cfg.Cluster.SharedPath(of.Kind), of) // else those of the folder alone
+	return request.LoadTemplates(cfg.Templates.Path, shared)
+}
+
 // templateFaults returns which templates can't be read: the relay doesn't start with only some of them.
 func templateFaults(cfg *config.Config) []string {
-	if _, err := request.LoadTemplates(cfg.Templates.Path); err != nil {
+	if _, err := templatesOf(cfg); err != nil {
 		return []string{fmt.Sprintf("%s: %v, and the relay can't start",
 			place("templates", cfg.Templates.Origin("path")), err)}
 	}
@@ -65,7 +73,7 @@ func templateFaults(cfg *config.Config) []string {
 
 // templateWarnings returns whose templates nobody can use.
 func templateWarnings(cfg *config.Config) (out []string) {
-	stored, err := request.LoadTemplates(cfg.Templates.Path)
+	stored, err := templatesOf(cfg)
 	if err != nil {
 		return nil // a fault
 	}

@@ -35,7 +35,7 @@ type Keys struct {
 // Templates is where the stored templates of tenants are.
 //
 // The stored templates of tenants, which [requests by HTTP](http.md#templates) name. They are read at start and at each
-// reload; a template with a fault refuses both.
+// reload; a template with a fault refuses both. The nodes of a [cluster](cluster.md#templates) share them.
 type Templates struct {
 	block
 	// A folder with a folder for each tenant, and in it, for a template NAME, one or more of `NAME.subject`,

@@ -32,9 +32,9 @@ type Cluster struct {
 	// File in PEM form: the certificate of the cluster's authority, `ca.pem`.
 	CA string `conf:"ca" node:"own"`
 	// File with the key under which secrets that make tokens, such as those of unsubscribe links, API keys, users
-	// and certificates of `acme` are in the database: the `secrets.key` of [`mta cluster ca
+	// and certificates of `acme`, and stored templates are in the database: the `secrets.key` of [`mta cluster ca
 	// init`](cli.md#mta-cluster-ca), the same for all nodes. Without it a link, a return path, an API key or a user is
-	// good at the node that made it, and refused by the others.
+	// good at the node that made it, and refused by the others, and templates are those of the node's own folder.
 	SecretsKey string `conf:"secrets_key" node:"own"`
 	// A managed service replicates the database below PostgreSQL, so that no standby shows. Without it a relay joins
 	// only if there is a synchronous standby, and its absence is the alarm `cluster_standby`.
@@ -97,7 +97,7 @@ func (c *Config) Sums() map[string]string {
 	return sums
 }
 
-// SharedPath is where the node keeps the API keys of all nodes, or their users: what is shared under a kind.
+// SharedPath is where the node keeps what all nodes share under a kind, such as API keys.
 func (c *Cluster) SharedPath(kind string) string { return c.Path + "-" + kind + "s" }
 
 // SecretsPath is where the node keeps the secrets of all nodes.

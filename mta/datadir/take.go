@@ -129,7 +129,7 @@ func (r *Backup) parts(cfg *config.Config, snapshot *queue.Snapshot, o api.Backu
 			return from, f.Size, err
 		}})
 	}
-	for _, name := range []string{"history", "pauses.json", "weights.json", "keys-used.json"} {
+	for _, name := range []string{"history", "pauses.json", "weights.json", "keys-used.json", "cluster-templates"} {
 		parts = append(parts, PartOf(name, filepath.Join(cfg.DataDir, name)))
 	}
 	folders := map[string]string{config.AuditLog: filepath.Join(cfg.DataDir, config.AuditLog),

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"maps"
 	"os"
 	"time"
 
@@ -71,10 +70,11 @@ func secretsKey(cfg *config.Config) (*secrets.Keys, error) {
 	return keys, err
 }
 
-// Shared are the API keys and users that the nodes of a cluster share.
+// Shared are the API keys, users and stored templates that the nodes of a cluster share.
 type Shared struct {
 	Keys                *auth.SharedKeys
 	Users, ConsoleUsers *auth.SharedUsers
+	Templates           *request.SharedTemplates
 }
 
 // OpenShared opens them. Those that were shared count without a cluster, too.
@@ -90,6 +90,9 @@ func OpenShared(
 	}
 	if err == nil {
 		s.ConsoleUsers, err = opened(cfg, c, keys, auth.ConsoleUserEntries, now, log)
+	}
+	if err == nil {
+		s.Templates, err = opened(cfg, c, keys, request.TemplateEntries, now, log)
 	}
 	return s, err
 }
@@ -168,22 +171,22 @@ func Cluster(
 	})
 }
 
-// Sums are sums of what all nodes of a cluster need: settings, stored templates, and the certificate of the authority.
-func Sums(cfg *config.Config, templates *request.Templates) map[string]string {
-	sums, stored := cfg.Sums(), make(map[string]string)
-	for tenant, sum := range templates.Sums() {
-		stored[fmt.Sprintf("templates of %q", tenant)] = sum
-	}
-	maps.Copy(sums, settings.Few("templates", stored))
+// Sums are sums of what all nodes of a cluster need: settings, and the certificate of the authority.
+func Sums(cfg *config.Config) map[string]string {
+	sums := cfg.Sums()
 	if text, err := os.ReadFile(cfg.Cluster.CA); err == nil { // nodes of two authorities don't talk
 		sums["ca of cluster"] = fmt.Sprintf("%s%.6x", settings.Some, sha256.Sum256(bytes.TrimSpace(text)))
 	}
 	return sums
 }
 
-// UserSums are sums of the users files in force, which change without a reload; nil for none.
-func UserSums(smtp, console *auth.Service) map[string]string {
-	sums := make(map[string]string)
+// SharedSums are sums of the users, nil for none, and stored templates in force, which change without a reload.
+func SharedSums(smtp, console *auth.Service, templates *request.Stored) map[string]string {
+	stored := make(map[string]string)
+	for tenant, sum := range templates.Sums() {
+		stored[fmt.Sprintf("templates of %q", tenant)] = sum
+	}
+	sums := settings.Few("templates", stored)
 	for name, of := range map[string]*auth.Service{"users": smtp, "users of the console": console} {
 		if sum := of.Sum(); sum != "" {
 			sums[name] = settings.Some + sum

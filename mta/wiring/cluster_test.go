@@ -30,11 +30,13 @@ func TestTemplatesThatDiffer(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		templates, err := request.LoadTemplates(dir)
+		folder, err := request.ReadFolder(dir, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return Sums(config.Default(), templates)
+		sums := SharedSums(nil, nil, request.NewStored(folder, nil, nil))
+		sums[""] = "same"
+		return sums
 	}
 	base := []string{"acme/a.text=x", "acme/a.html=y", "other/a.text=x"}
 	for _, c := range []struct {
@@ -71,7 +73,7 @@ func TestAuthoritiesThatDiffer(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		return Sums(cfg, new(request.Templates))
+		return Sums(cfg)
 	}
 	for authority, want := range map[string]string{"a": "", "a\n": "", "": "", "b": "ca of cluster"} {
 		if names, known := settings.Differing(sums("a"), sums(authority)); !known || strings.Join(names, ", ") != want {
@@ -106,7 +108,10 @@ func TestUsersThatDiffer(t *testing.T) {
 		}
 		return auth.New(auth.Config{File: "/no/such/file", Shared: s})
 	}
-	base := UserSums(service(ann, bob), nil)
+	userSums := func(smtp, console *auth.Service) map[string]string {
+		return SharedSums(smtp, console, request.NewStored(new(request.Folder), nil, nil))
+	}
+	base := userSums(service(ann, bob), nil)
 	for _, c := range []struct {
 		smtp, console *auth.Service
 		want          string
@@ -118,19 +123,19 @@ func TestUsersThatDiffer(t *testing.T) {
 		{nil, service(ann), ""},
 		{auth.New(auth.Config{File: "/no/such/file"}), nil, ""},
 	} {
-		sums := UserSums(c.smtp, c.console)
+		sums := userSums(c.smtp, c.console)
 		base[""], sums[""] = "same", "same"
 		if names, _ := settings.Differing(base, sums); strings.Join(names, ", ") != c.want {
 			t.Errorf("%q differ; want %q", names, c.want)
 		}
 	}
-	one := UserSums(shared(auth.UserEntries), shared(auth.UserEntries))
-	two := UserSums(shared(auth.UserEntries), shared(auth.ConsoleUserEntries))
+	one := userSums(shared(auth.UserEntries), shared(auth.UserEntries))
+	two := userSums(shared(auth.UserEntries), shared(auth.ConsoleUserEntries))
 	one[""], two[""] = "same", "same"
 	if names, known := settings.Differing(one, two); !known || !slices.Equal(names, []string{"users of the console"}) {
 		t.Errorf("of shared ones %q differ, %v", names, known)
 	}
-	if sums := UserSums(service(ann), service(bob)); len(sums) != 2 || sums["users of the console"] == "" {
+	if sums := userSums(service(ann), service(bob)); len(sums) != 2 || sums["users of the console"] == "" {
 		t.Errorf("the sums are %v", sums)
 	}
 }

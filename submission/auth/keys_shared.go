@@ -16,11 +16,12 @@ type SharedKeys = shared.Store[KeySum, Key]
 
 // KeyEntries are API keys.
 var KeyEntries = &shared.Entries[KeySum, Key]{
-	Kind: "key", What: "API keys", File: "keys file", Command: "mta key", Shown: idSize,
+	Kind: "key", What: "API keys", File: "keys file", Command: "mta key",
 	ID:    func(k *Key) KeySum { return k.Sum },
 	Name:  func(sum KeySum) string { return hex.EncodeToString(sum[:]) },
 	Parse: parseKeySum,
-	Entry: func(known shared.Line) (*Key, error) { return parseKey(known.Line) },
+	Show:  func(name string) string { return name[:min(len(name), idSize)] },
+	Entry: func(_ KeySum, known shared.Line) (*Key, error) { return parseKey(known.Line) },
 	Text:  (*Key).String,
 	End:   func(k *Key) time.Time { return k.Expires },
 	Sort: func(all, _ []*Key) {

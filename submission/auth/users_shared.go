@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"slices"
 	"strings"
-	"time"
 
 	"example.org/mta/submission/shared"
 )
@@ -24,7 +23,7 @@ var (
 
 func userEntries(kind, what, file, command string) *shared.Entries[string, User] {
 	return &shared.Entries[string, User]{
-		Kind: kind, What: what, File: file, Command: command, Shown: maxName,
+		Kind: kind, What: what, File: file, Command: command,
 		ID:   func(u *User) string { return u.Name },
 		Name: func(name string) string { return name },
 		Parse: func(name string) (string, error) {
@@ -33,8 +32,8 @@ func userEntries(kind, what, file, command string) *shared.Entries[string, User]
 			}
 			return name, nil
 		},
-		Entry: sharedUser, Text: (*User).String, Change: changedUser,
-		End: func(*User) time.Time { return time.Time{} },
+		Entry: func(_ string, known shared.Line) (*User, error) { return sharedUser(known) },
+		Text:  (*User).String, Change: changedUser,
 		Sort: func(_, more []*User) {
 			slices.SortFunc(more, func(a, b *User) int { return strings.Compare(a.Name, b.Name) })
 		},

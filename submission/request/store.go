@@ -14,11 +14,12 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"unicode/utf8"
 )
 
-// Templates has the stored templates of each tenant, as they were in the files when it was loaded, and
-// remembers what it compiled last. A nil Templates has none.
+// Templates has stored templates of each tenant, and remembers what it compiled last. A nil Templates has none.
 type Templates struct {
+	sources sources
 	tenants map[string]*tenant
 
 	mu     sync.Mutex // guards what follows
@@ -53,33 +54,6 @@ const (
 	htmlFile    = ".html"
 )
 
-// LoadTemplates reads the templates below a folder: a folder for each tenant, with NAME.subject, NAME.text and
-// NAME.html, of which one is enough. The error names each file with a fault. Without a folder ("") there
-// are none, and the store compiles what comes with requests.
-func LoadTemplates(folder string) (*Templates, error) {
-	s := &Templates{tenants: map[string]*tenant{}, recent: list.New(), known: map[key]*list.Element{}}
-	if folder == "" {
-		return s, nil
-	}
-	entries, err := os.ReadDir(folder)
-	if err != nil {
-		return nil, fmt.Errorf("reading the templates: %w", err)
-	}
-	var faults []error
-	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), ".") {
-			continue
-		}
-		t, err := loadTenant(filepath.Join(folder, e.Name()))
-		faults = append(faults, err)
-		s.tenants[e.Name()] = t
-	}
-	if err := errors.Join(faults...); err != nil {
-		return nil, err
-	}
-	return s, nil
-}
-
 // TemplateFiles returns the paths of the files that LoadTemplates reads.
 func TemplateFiles(folder string) (files []string, err error) {
 	tenants, err := os.ReadDir(folder)
@@ -106,71 +80,96 @@ func TemplateFiles(folder string) (files []string, err error) {
 // ignored reports whether a file in the folder of a tenant is an editor's, or a volume's of Kubernetes.
 func ignored(name string) bool { return strings.HasPrefix(name, ".") || strings.HasSuffix(name, "~") }
 
-func loadTenant(folder string) (*tenant, error) {
-	mails, err := readMails(folder)
-	if err != nil {
-		return nil, err
+// sources are the texts of files, by their paths in a folder of templates: TENANT/NAME.html.
+type sources map[string]string
+
+// readSources reads the files of a folder; "": none. The error names what is no file of a template.
+func readSources(folder string) (sources, error) {
+	all := sources{}
+	if folder == "" {
+		return all, nil
 	}
-	t := &tenant{partials: partials{map[string]string{}, map[string]string{}}, stored: map[string]*Template{}}
-	for name, m := range mails {
-		if m.Text != "" {
-			t.partials.text[name] = m.Text
-		}
-		if m.HTML != "" {
-			t.partials.html[name] = m.HTML
-		}
+	paths, err := TemplateFiles(folder)
+	if err != nil {
+		return nil, fmt.Errorf("reading the templates: %w", err)
 	}
 	var faults []error
-	sum := sha256.New()
-	for _, name := range slices.Sorted(maps.Keys(mails)) {
-		m := mails[name]
-		fmt.Fprintf(sum, "%q %q %q %q\n", name, m.Subject, m.Text, m.HTML)
-		compiled, faulty := compile(*m, t.partials)
-		for _, f := range faulty {
-			file := filepath.Join(folder, name+"."+strings.TrimPrefix(f.Pointer, "/"))
-			faults = append(faults, fmt.Errorf("%s: %s", file, f.Detail))
+	for _, path := range paths {
+		file := filepath.Base(filepath.Dir(path)) + "/" + filepath.Base(path)
+		if _, _, _, is := cutFile(file); !is {
+			err = fmt.Errorf("%s: the files of a template are NAME.subject, NAME.text and NAME.html", path)
+		} else if !utf8.ValidString(file) {
+			err = fmt.Errorf("%s: the name of a template is not in UTF-8", path)
+		} else {
+			all[file], err = readSource(path)
 		}
-		t.stored[name] = compiled
+		faults = append(faults, err)
 	}
-	t.sum = hex.EncodeToString(sum.Sum(nil)[:6])
-	slices.SortFunc(faults, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
-	return t, errors.Join(faults...)
+	return all, errors.Join(faults...)
 }
 
-// readMails reads the sources in the folder of a tenant.
-func readMails(folder string) (map[string]*Mail, error) {
-	entries, err := os.ReadDir(folder)
-	if err != nil {
-		return nil, fmt.Errorf("reading the templates of a tenant: %w", err)
-	}
-	mails := map[string]*Mail{}
-	for _, e := range entries {
-		if ignored(e.Name()) {
-			continue
+// cutFile takes apart what is the path of a template's file.
+func cutFile(file string) (tenant, name, suffix string, is bool) {
+	tenant, name, is = strings.Cut(file, "/")
+	suffix = filepath.Ext(name)
+	name = strings.TrimSuffix(name, suffix)
+	is = is && tenant != "" && name != "" && !strings.Contains(name, "/") &&
+		(suffix == subjectFile || suffix == textFile || suffix == htmlFile)
+	return tenant, name, suffix, is
+}
+
+// fault is what is wrong with a file.
+type fault struct{ file, detail string }
+
+// templates compiles the sources. A template with a fault is as it was before, if it was.
+func (of sources) templates(before *Templates) (*Templates, []fault) {
+	s := &Templates{sources: of, tenants: map[string]*tenant{}, recent: list.New(), known: map[key]*list.Element{}}
+	mails := map[string]map[string]*Mail{}
+	for file, source := range of {
+		name, of, suffix, _ := cutFile(file)
+		if s.tenants[name] == nil {
+			t := &tenant{partials: partials{map[string]string{}, map[string]string{}}, stored: map[string]*Template{}}
+			s.tenants[name], mails[name] = t, map[string]*Mail{}
 		}
-		path := filepath.Join(folder, e.Name())
-		suffix := filepath.Ext(e.Name())
-		name := strings.TrimSuffix(e.Name(), suffix)
-		if name == "" || suffix != subjectFile && suffix != textFile && suffix != htmlFile {
-			return nil, fmt.Errorf("%s: the files of a template are NAME.subject, NAME.text and NAME.html", path)
+		t, m := s.tenants[name], mails[name][of]
+		if m == nil {
+			m = &Mail{}
+			mails[name][of] = m
 		}
-		source, err := readSource(path)
-		if err != nil {
-			return nil, err
-		}
-		if mails[name] == nil {
-			mails[name] = &Mail{}
-		}
-		switch m := mails[name]; suffix {
+		switch suffix {
 		case subjectFile:
 			m.Subject = strings.TrimRight(source, "\r\n")
 		case textFile:
-			m.Text = source
+			if m.Text = source; source != "" {
+				t.partials.text[of] = source
+			}
 		case htmlFile:
-			m.HTML = source
+			if m.HTML = source; source != "" {
+				t.partials.html[of] = source
+			}
 		}
 	}
-	return mails, nil
+	var faults []fault
+	for tenant, t := range s.tenants {
+		sum := sha256.New()
+		for _, name := range slices.Sorted(maps.Keys(mails[tenant])) {
+			m := mails[tenant][name]
+			fmt.Fprintf(sum, "%q %q %q %q\n", name, m.Subject, m.Text, m.HTML)
+			compiled, faulty := compile(*m, t.partials)
+			for _, f := range faulty {
+				faults = append(faults, fault{tenant + "/" + name + "." + strings.TrimPrefix(f.Pointer, "/"), f.Detail})
+			}
+			if compiled == nil {
+				compiled, _ = before.Stored(tenant, name)
+			}
+			if compiled != nil {
+				t.stored[name] = compiled
+			}
+		}
+		t.sum = hex.EncodeToString(sum.Sum(nil)[:6])
+	}
+	slices.SortFunc(faults, func(a, b fault) int { return strings.Compare(a.file, b.file) })
+	return s, faults
 }
 
 func readSource(path string) (string, error) {
@@ -188,6 +187,15 @@ func readSource(path string) (string, error) {
 		err = fmt.Errorf("%s: the template is not in UTF-8", path)
 	}
 	return string(source), err
+}
+
+// source returns the text of a file.
+func (s *Templates) source(file string) (string, bool) {
+	if s == nil {
+		return "", false
+	}
+	source, is := s.sources[file]
+	return source, is
 }
 
 // Tenants lists the tenants that have templates, in the order of their names.

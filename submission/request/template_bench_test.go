@@ -13,7 +13,7 @@ func BenchmarkPersonal(b *testing.B) {
 		Text:    strings.Repeat("A line of text, as mail from a shop has it.\n", 45) + "{{name}} {{order}} {{#items}}{{title}}: {{price}}\n{{/items}}",
 		HTML:    strings.Repeat("<p style=\"color: #333\">A line of HTML with markup.</p>\n", 88) + "{{name}} {{order}} {{#items}}<p>{{title}}: {{price}}</p>{{/items}}",
 	}
-	s, err := LoadTemplates(b.TempDir())
+	s, err := LoadTemplates(b.TempDir(), nil)
 	if err != nil {
 		b.Fatal(err)
 	}

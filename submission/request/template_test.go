@@ -226,7 +226,7 @@ func TestStoredTemplates(t *testing.T) {
 	s, err := LoadTemplates(folder(t, map[string]string{
 		"acme/welcome.subject": "Welcome, {{name}}\n", "acme/welcome.text": "Hi {{name}}\n{{>footer}}", "acme/welcome.html": "<b>{{name}}</b>{{>footer}}",
 		"acme/footer.text": "ACME", "acme/footer.html": "<i>ACME</i>", "acme/.git": "x", "acme/welcome.html~": "x", "other/x.text": "x", ".hidden": "x",
-	}))
+	}), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -265,17 +265,17 @@ func TestFaultyFilesAreNamed(t *testing.T) {
 		{map[string]string{"acme/a.text/b": ""}, "acme/a.text: this is not a file"},
 		{map[string]string{"file": ""}, "file: not a directory"},
 	} {
-		if _, err := LoadTemplates(folder(t, c.files)); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := LoadTemplates(folder(t, c.files), nil); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v: the error is %v, want %q", c.files, err, c.want)
 		}
 	}
-	if _, err := LoadTemplates("/no/such/folder"); err == nil {
+	if _, err := LoadTemplates("/no/such/folder", nil); err == nil {
 		t.Error("a folder that isn't there is loaded")
 	}
 }
 
 func TestWhatIsRememberedIsBounded(t *testing.T) {
-	s, err := LoadTemplates(t.TempDir())
+	s, err := LoadTemplates(t.TempDir(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -299,7 +299,7 @@ func TestWhatIsRememberedIsBounded(t *testing.T) {
 }
 
 func TestRendersAtTheSameTime(t *testing.T) {
-	s, err := LoadTemplates(folder(t, map[string]string{"acme/p.text": "<{{x}}>"}))
+	s, err := LoadTemplates(folder(t, map[string]string{"acme/p.text": "<{{x}}>"}), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,6 +27,7 @@ const removedFor = 90 * 24 * time.Hour
 type Sealer interface {
 	Seal(at string, plain []byte) []byte
 	Open(at string, value []byte) ([]byte, error)
+	ID() string // of the key that Seal uses
 }
 
 // Config is what a Store works with.
@@ -44,15 +45,17 @@ type Entries[K comparable, E any] struct {
 	Kind    string // in the cluster's database, and what values are authenticated with
 	What    string // they are, in messages
 	File    string // what has them
-	Command string // that changes it
-	Shown   int    // octets of a name, in messages
+	Command string // that changes it, or shows its entries
+	// Newest: whoever changed an entry last is right, a folder too. Else a removal is final, and an older file is not.
+	Newest bool
 
 	ID    func(e *E) K
 	Name  func(id K) string
 	Parse func(name string) (K, error)
-	Entry func(known Line) (*E, error)
+	Show  func(name string) string // in messages; nil: as it is
+	Entry func(id K, known Line) (*E, error)
 	Text  func(e *E) string
-	End   func(e *E) time.Time // zero: none; nil: none has
+	End   func(e *E) time.Time // zero: none; nil: none has one
 	Sort  func(all, more []*E) // more: those at the end of all that are not in the file
 	// Change returns what is known once an entry is e; nil: removed. filed: by its file.
 	Change func(was Line, e *E, filed bool) Line
@@ -78,6 +81,7 @@ type contents struct {
 	File   string            `json:"file"`  // of entries, that was read last
 	Lines  map[string]string `json:"lines"` // of that
 	Known  map[string]Line   `json:"known"`
+	Key    string            `json:"key,omitempty"` // that all known was encrypted under, or a newer one
 }
 
 // Line is a line of a file of entries, or when it was removed.
@@ -97,8 +101,8 @@ func (l Line) same(o Line) bool { return l.Line == o.Line }
 
 const format = 1
 
-// Open reads the file. All that is in it is noted: rows that were lost, or are encrypted under an older key, are
-// replaced.
+// Open reads the file. After a change of the key all that is in it is noted, to be encrypted anew; not at each start,
+// since it would override what another node has changed and not sent yet.
 func Open[K comparable, E any](cfg Config, of *Entries[K, E]) (*Store[K, E], error) {
 	s := &Store[K, E]{cfg: cfg, of: of}
 	f := smallfile.Twin[contents]{
@@ -116,11 +120,9 @@ func Open[K comparable, E any](cfg Config, of *Entries[K, E]) (*Store[K, E], err
 	if err == nil {
 		err = s.set(all)
 	}
-	if err == nil && cfg.Note != nil && len(all.Known) > 0 {
-		var done func()
-		if done, err = cfg.Note(slices.Sorted(maps.Keys(all.Known))); err == nil {
-			done()
-		}
+	if err == nil && cfg.Sealer != nil && all.Key != cfg.Sealer.ID() {
+		all.Key = cfg.Sealer.ID()
+		err = s.change(all, slices.Sorted(maps.Keys(all.Known)))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s, %s: %w", s.title(), cfg.Path, err)
@@ -160,6 +162,9 @@ func errFormat(n int) error {
 func (s *Store[K, E]) write(all contents) error {
 	if all.Format != format {
 		return errFormat(all.Format)
+	}
+	if s.cfg.Path == "" { // of After
+		return nil
 	}
 	return smallfile.WriteTwin(s.cfg.Path, 0o600, all)
 }
@@ -201,7 +206,7 @@ func (s *Store[K, E]) read(name string, known Line) (id K, e *E, err error) {
 	case strings.TrimSpace(known.Line) == "":
 		return id, nil, errors.New("it is neither there nor removed")
 	}
-	if e, err = s.of.Entry(known); err == nil && (s.of.ID(e) != id || s.of.Text(e) != known.Line) {
+	if e, err = s.of.Entry(id, known); err == nil && (s.of.ID(e) != id || s.of.Text(e) != known.Line) {
 		err = errors.New("it is not the line of its key")
 	}
 	return id, e, err
@@ -301,59 +306,125 @@ func (s *Store[K, E]) Take(path string, entries []*E) {
 	if s.lost { // what the cluster knows of these lines is not known here yet
 		was, s.lost = lines, false
 	}
-	if len(lines) == 0 && len(was) > 1 {
-		s.cfg.Log.Error("the "+s.of.File+" has lost all its lines, and they stay valid, since the cluster knows them: "+
-			"'"+s.of.Command+" remove' removes them", "file", path, "kept", len(was))
+	if len(lines) == 0 && len(s.shown(slices.Collect(maps.Keys(was)))) > 1 {
+		remedy := "'" + s.of.Command + " remove' removes them"
+		if s.of.Newest {
+			remedy = "to remove all, remove all but one first, and reload"
+		}
+		s.cfg.Log.Error("the "+s.of.File+" has lost all that it had, which stays valid, since the cluster knows it: "+
+			remedy, "file", path, "kept", len(was))
 		return
 	}
 	next := s.known()
-	var changed, removed, earlier []string
+	var changed, removed, earlier, others []string
 	for _, e := range entries {
 		name := s.of.Name(s.of.ID(e))
 		line := lines[name]
 		known, is := next[name]
 		switch {
 		case was[name] == line || known.Line == line:
+		case s.of.Newest && first && is:
+			others = append(others, name)
+		case s.of.Newest:
+			next[name], changed = s.of.Change(known, e, true), append(changed, name)
 		case known.Line == "" && is && (first || known.Dropped == ""):
-			removed = append(removed, name[:min(len(name), s.of.Shown)])
+			removed = append(removed, name)
 		case known.Line != "" && was[name] == "": // the file may be older than what is known
 		default:
 			k := s.of.Change(known, e, true)
 			if k.Line != line {
-				earlier = append(earlier, name[:min(len(name), s.of.Shown)])
+				earlier = append(earlier, name)
 			}
 			if !k.same(known) {
 				next[name], changed = k, append(changed, name)
 			}
 		}
 	}
-	if len(removed) > 0 {
-		slices.Sort(removed)
-		s.cfg.Log.Warn("the "+s.of.File+" has "+s.of.What+" again that were removed, and they are not valid: '"+
-			s.of.Command+" add' makes new ones", "file", path, "removed", removed)
-	}
-	if len(earlier) > 0 {
-		slices.Sort(earlier)
-		s.cfg.Log.Warn("the "+s.of.File+" has "+s.of.What+" again as they were before a change, which stays in force",
-			"file", path, "changed", earlier)
-	}
+	s.warn(removed, " again that were removed, and they are not valid: '"+s.of.Command+" add' makes new ones", path)
+	s.warn(earlier, " again as they were before a change, which stays in force", path)
 	for name := range was {
-		if _, is := lines[name]; !is && next[name].Line != "" {
-			dropped := next[name].Line
-			gone := s.removed(next[name])
-			gone.Dropped = dropped
+		_, is := lines[name]
+		switch known := next[name]; {
+		case is || known.Line == "":
+		case s.of.Newest && known.Line != was[name]: // what goes is not what the cluster has
+			others = append(others, name)
+		default:
+			gone := s.removed(known)
+			if !s.of.Newest {
+				gone.Dropped = known.Line
+			}
 			next[name], changed = gone, append(changed, name)
 		}
 	}
+	s.warn(others, differ, path)
 	if len(changed) == 0 && s.all.File == path && maps.Equal(was, lines) {
 		return
 	}
-	all := contents{format, path, lines, next}
+	s.forget(next, lines)
+	all := s.all
+	all.File, all.Lines, all.Known = path, lines, next
 	if err := s.change(all, changed); err != nil { // it counts here yet, and is tried again after the next change
 		s.cfg.Log.Error("a change of the "+s.of.File+" is not known to the cluster", "file", path, "error", err)
-		all.File, all.Lines = s.all.File, s.all.Lines
+		old := s.all
 		_ = s.set(all)
+		s.all = old
 	}
+}
+
+const differ = " that are not those of the cluster, which stay in force: change them once more, and reload"
+
+// After returns the entries that are in force once Take has taken over a file.
+func (s *Store[K, E]) After(path string, entries []*E) []*E {
+	if s == nil {
+		return entries
+	}
+	s.mu.Lock()
+	try := &Store[K, E]{of: s.of, all: s.all, lost: s.lost,
+		cfg: Config{Now: s.cfg.Now, Log: slog.New(slog.DiscardHandler)}}
+	try.inForce.Store(s.inForce.Load())
+	s.mu.Unlock()
+	if s.On() {
+		try.cfg.Note = func([]string) (func(), error) { return func() {}, nil }
+	}
+	try.Take(path, entries)
+	return try.Over(entries)
+}
+
+// Overtaken has the log name the entries of the file that another node has changed at the same time, or before this one
+// joined.
+func (s *Store[K, E]) Overtaken(names []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.warn(slices.DeleteFunc(names, func(name string) bool {
+		line, is := s.all.Lines[name]
+		return !s.of.Newest || !is || line == s.all.Known[name].Line
+	}), differ, s.all.File)
+}
+
+// warn logs which entries of the file do not count.
+func (s *Store[K, E]) warn(names []string, why, path string) {
+	if len(names) > 0 {
+		s.cfg.Log.Warn("the "+s.of.File+" has "+s.of.What+why, "file", path, "entries", s.shown(names))
+	}
+}
+
+// shown is how messages name entries.
+func (s *Store[K, E]) shown(names []string) []string {
+	if s.of.Show != nil {
+		for i, name := range names {
+			names[i] = s.of.Show(name)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// forget drops what was removed long ago from what is known, given the lines of the file.
+func (s *Store[K, E]) forget(known map[string]Line, lines map[string]string) {
+	maps.DeleteFunc(known, func(name string, is Line) bool {
+		_, inFile := lines[name]
+		return is.Line == "" && s.cfg.Now().Sub(is.Removed) > removedFor && !inFile
+	})
 }
 
 // removed is what is known of an entry that is removed now.
@@ -401,16 +472,15 @@ func (s *Store[K, E]) Update(dry bool, change func([]*E) ([]*E, error)) error {
 			next[name], names = s.of.Change(next[name], e, false), append(names, name)
 		}
 	}
+	s.forget(next, s.all.Lines)
 	for name, was := range next {
-		_, inFile := s.all.Lines[name]
-		switch {
-		case was.Line != "" && !there[name]:
+		if was.Line != "" && !there[name] {
 			next[name], names = s.removed(was), append(names, name)
-		case was.Line == "" && s.cfg.Now().Sub(was.Removed) > removedFor && !inFile:
-			delete(next, name)
 		}
 	}
-	return s.change(contents{File: s.all.File, Lines: s.all.Lines, Known: next}, names)
+	all := s.all
+	all.Known = next
+	return s.change(all, names)
 }
 
 // ErrNoneRemoved ends a change of a file that has nothing that was removed.
@@ -468,7 +538,7 @@ func (s *Store[K, E]) open(name string, value []byte) (known Line, e *E, err err
 	return known, e, err
 }
 
-// Look implements changes.Kind. A removal has the higher rank: nobody's older file brings an entry back. What is
+// Look implements changes.Kind. A final removal has the higher rank: nobody's older file brings an entry back. What is
 // known of an end stays as long, since an older file may have the entry without it.
 func (s *Store[K, E]) Look(name string, value []byte) (rank int, until time.Time, err error) {
 	known, e, err := s.open(name, value)
@@ -476,10 +546,14 @@ func (s *Store[K, E]) Look(name string, value []byte) (rank int, until time.Time
 	case err != nil:
 		return 0, until, err
 	case e == nil:
-		return 2, known.Removed.Add(removedFor), nil
-	}
-	if end := s.of.End(e); !end.IsZero() {
-		until = end.Add(removedFor)
+		until = known.Removed.Add(removedFor)
+		if !s.of.Newest {
+			return 2, until, nil
+		}
+	case s.of.End != nil:
+		if end := s.of.End(e); !end.IsZero() {
+			until = end.Add(removedFor)
+		}
 	}
 	return 1, until, nil
 }
@@ -504,5 +578,8 @@ func (s *Store[K, E]) Apply(_ context.Context, values map[string][]byte, stays f
 	if !changed {
 		return nil
 	}
-	return s.change(contents{File: s.all.File, Lines: s.all.Lines, Known: next}, nil)
+	s.forget(next, s.all.Lines)
+	all := s.all
+	all.Known = next
+	return s.change(all, nil)
 }

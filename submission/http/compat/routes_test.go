@@ -130,7 +130,7 @@ func services(t *testing.T) (url string, store *kept) {
 			return "it bounced", strings.HasPrefix(string(a), "gone")
 		}},
 	}
-	templates, err := request.LoadTemplates("testdata/templates")
+	templates, err := request.LoadTemplates("testdata/templates", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
