@@ -82,7 +82,7 @@ costs: ## counts again what a message costs, and writes it to e2e/costs.json; a 
 
 e2e: e2e-install ## real daemons and the kill test; installs Debian's packages where it may
 	@skipped=$$(mktemp) && echo '$(GO) test ./e2e' && code=0; \
-	MTA_E2E_SKIPPED=$$skipped $(GO) test -vet=off -count=1 -timeout 40m -parallel 100 ./e2e || code=$$?; \
+	MTA_E2E_SKIPPED=$$skipped $(GO) test -vet=off -count=1 -timeout 60m -parallel $$((50 * $$(nproc))) ./e2e || code=$$?; \
 	cat "$$skipped"; rm -f "$$skipped"; exit $$code
 
 e2e-install:
