@@ -83,7 +83,7 @@ func TestOtherWays(t *testing.T) {
 				if got := len(takes.Deliveries()); got < n || got > n+1 || takes == r.other && len(r.taken.Deliveries()) != x.left {
 					t.Errorf("%d of %d were taken a minute after the reload, %d by the host of before", got, n, len(r.taken.Deliveries()))
 				}
-				time.Sleep(5 * time.Hour)
+				time.Sleep(2 * time.Hour)
 				if got := len(r.taken.Deliveries()) + len(r.other.Deliveries()); got != n+1 {
 					t.Errorf("%d of %d were taken in the end", got, n+1)
 				}
