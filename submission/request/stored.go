@@ -193,13 +193,13 @@ func ReadFolder(path string, of *SharedTemplates) (*Folder, error) {
 	return f, errors.Join(faults...)
 }
 
-// LoadTemplates reads those in force, of a folder and of a cluster, for who only looks: see ReadFolder.
+// LoadTemplates reads those that a reload would bring into force, for who only looks: see ReadFolder.
 func LoadTemplates(path string, of *SharedTemplates) (*Templates, error) {
 	f, err := ReadFolder(path, of)
 	if err != nil {
 		return nil, err
 	}
-	all, _ := joined(of.Over(f.chunks), nil)
+	all, _ := joined(of.After(path, f.chunks), nil)
 	t, _ := all.templates(nil)
 	return t, nil
 }

@@ -212,6 +212,17 @@ func TestTemplatesAreShared(t *testing.T) {
 		b.makes("welcome", "four")
 		b.makes("with", "")
 
+		// Commands look at what there is, also before a reload.
+		a.write(map[string]string{"acme/late.text": "late", "acme/welcome.text": ""})
+		known, err := shared.Read(a.dir+"/shared", TemplateEntries)
+		a.must(err)
+		all, err := LoadTemplates(a.folder, known)
+		a.must(err)
+		if names := strings.Join(all.Names("acme"), " "); names != "late long own" {
+			t.Errorf("there are %s", names)
+		}
+		a.write(map[string]string{"acme/late.text": "", "acme/welcome.text": "four"})
+
 		// One that joins with an old folder overrides nothing.
 		c.write(map[string]string{"acme/welcome.text": "one", "acme/late.text": "late"})
 		c.open()

@@ -136,7 +136,7 @@ func Read[K comparable, E any](path string, of *Entries[K, E]) (*Store[K, E], er
 	if os.IsNotExist(err) {
 		return nil, nil
 	}
-	s := &Store[K, E]{of: of}
+	s := &Store[K, E]{of: of, cfg: Config{Now: time.Now}}
 	var all contents
 	if err == nil {
 		_, err = smallfile.Unmarshal(text, &all)
