@@ -220,7 +220,7 @@ func (m *Messages) Content(_ context.Context, text string) (io.ReadCloser, error
 	return body, NotQueued(id, err)
 }
 
-const doneWith = "it may be done with: look for it with 'mta log --id'"
+const doneWith = "it may be done with: look for it with 'mta log --id', in a cluster with --cluster"
 
 // NotQueued returns an error of the queue about a message in the words of the API.
 func NotQueued(id envelope.ID, err error) error {
