@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -302,12 +303,12 @@ func TestTemplatesThatBreak(t *testing.T) {
 // away is an engine that a node does not always reach, and over a slow line.
 type away struct {
 	changes.Engine
-	now  bool
+	now  atomic.Bool
 	rate int // octets a second; 0: any
 }
 
 func (a *away) Changes(ctx context.Context, c changes.Call) (changes.Result, error) {
-	if a.now {
+	if a.now.Load() {
 		return changes.Result{}, errors.New("connection refused")
 	}
 	for _, p := range c.Parts {
@@ -357,14 +358,14 @@ func TestTemplatesAtOnce(t *testing.T) {
 			b.log.Reset()
 		}
 
-		line.now = true
+		line.now.Store(true)
 		b.reload(map[string]string{"acme/both.text": strings.Repeat("later", 5000), "acme/b.text": ""})
 		a.end()
 		a.open()
 		pass()
 		a.reload(map[string]string{"acme/b.text": "newer"})
-		time.Sleep(time.Hour)
-		line.now = false
+		time.Sleep(time.Minute)
+		line.now.Store(false)
 		time.Sleep(5 * time.Second)
 		for _, n := range nodes {
 			n.makes("both", strings.Repeat("later", 5000))
@@ -399,17 +400,17 @@ func TestTemplatesAtOnce(t *testing.T) {
 func TestManyTemplates(t *testing.T) {
 	house(t, 2, func(e *enginetest.Shared, nodes []*node) {
 		a, b := nodes[0], nodes[1]
-		a.engine = &away{Engine: e, rate: 1 << 19}
+		a.engine = &away{Engine: e, rate: 1 << 18}
 		files := make(map[string]string)
-		for i := range 1200 {
-			files["acme/t"+strconv.Itoa(i)+".text"] = strings.Repeat("x", 10000+i)
+		for i := range 40 {
+			files["acme/t"+strconv.Itoa(i)+".text"] = strings.Repeat("x", 8*maxChunk-i)
 		}
 		a.write(files)
 		b.open()
 		a.open()
-		time.Sleep(10 * time.Minute)
-		for i := range 1200 {
-			b.makes("t"+strconv.Itoa(i), strings.Repeat("x", 10000+i))
+		time.Sleep(2 * time.Minute)
+		for i := range 40 {
+			b.makes("t"+strconv.Itoa(i), strings.Repeat("x", 8*maxChunk-i))
 		}
 		b.logged("")
 	})
