@@ -276,10 +276,8 @@ func (r *mailIn) discard(id envelope.ID) {
 }
 
 func (r *mailIn) openTemplates(cfg *config.Config, _ *undoer) error {
-	folder, err := request.ReadFolder(cfg.Templates.Path, r.shared.Templates)
-	if err == nil {
-		r.templates = request.NewStored(folder, r.shared.Templates, r.log)
-	}
+	stored, err := request.OpenStored(cfg.Templates.Path, r.shared.Templates, r.log)
+	r.templates = stored
 	return err
 }
 

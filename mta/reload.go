@@ -52,13 +52,13 @@ func (r *operators) Reload(context.Context) (api.Reload, error) {
 		next.undo()
 		return api.Reload{}, errors.Join(err, r.setStreams(old))
 	}
+	done := r.changes(old, cfg, next.templates)
 	next.keys = r.newKeys(cfg)
 	r.apply(before, pol, next)
 	r.announce()
 	if r.opts.OnReload != nil {
 		r.opts.OnReload(cfg)
 	}
-	done := r.changes(old, cfg)
 	r.logChanges(&done)
 	return done, nil
 }
@@ -136,7 +136,7 @@ func (r *operators) ConfigChanges(context.Context) (api.Reload, error) {
 	if err != nil {
 		return api.Reload{}, err
 	}
-	return r.changes(old, cfg), nil
+	return r.changes(old, cfg, nil), nil
 }
 
 // compared is what became of the last comparison of the file with the configuration in force.
@@ -197,7 +197,7 @@ func (r *operators) PreviewReload(context.Context) (api.Reload, error) {
 	if err != nil {
 		return api.Reload{}, err
 	}
-	return r.changes(old, cfg), nil
+	return r.changes(old, cfg, next.templates), nil
 }
 
 // prepared is what a reload has opened and read, and is not in force yet.
@@ -274,7 +274,7 @@ func (r *operators) reloadRouting(old, pol *wiring.Policy, change *listen.Change
 }
 
 // changes lists what a reload does.
-func (r *operators) changes(old, cfg *config.Config) api.Reload {
+func (r *operators) changes(old, cfg *config.Config, templates *request.Folder) api.Reload {
 	out := api.Reload{Changes: []string{}}
 	for _, c := range cfg.Waiting() {
 		out.Restart = append(out.Restart, c.String())
@@ -282,7 +282,14 @@ func (r *operators) changes(old, cfg *config.Config) api.Reload {
 	for _, c := range settings.Diff(old, cfg) {
 		out.Changes = append(out.Changes, c.String())
 	}
+	var others []string
+	if templates != nil {
+		var some []string
+		some, others = r.templates.Changes(templates)
+		out.Changes = append(out.Changes, some...)
+	}
 	out.Count = len(out.Changes)
+	out.Changes = append(out.Changes, others...)
 	for _, p := range cfg.Pools {
 		if was := old.Pool(p.Name); was != nil && !slices.Equal(was.Weights, p.Weights) {
 			out.Changes = append(out.Changes, r.weights.Kept(p)...)

@@ -492,6 +492,10 @@ func (c *cli) templates(path string) (*request.Templates, error) {
 	}
 	shared := sharedOf(c, cfg, "", request.TemplateEntries)
 	if cfg.Templates.Path == "" && shared.Empty() {
+		if cfg.Cluster.SharesSecrets() {
+			return nil, hinted{errors.New("this node has no templates of its cluster"),
+				"the relay reads them while it runs: see 'mta cluster status', and add a folder at one node"}
+		}
 		return nil, hinted{errors.New("the configuration has no templates"),
 			`add templates { path = "/etc/mta/templates" } to it, or name a folder with --path`}
 	}

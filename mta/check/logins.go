@@ -118,9 +118,13 @@ func usersTenants(cfg *config.Config) []string {
 		func(u *auth.User) string { return u.Tenant })
 }
 
-// keysTenants lists the tenants of API keys.
+// keysTenants lists the tenants of API keys, those of a cluster, too.
 func keysTenants(cfg *config.Config) []string {
-	return tenantsIn(cfg.Keys.File, auth.LoadKeys, (*auth.KeyTable).Keys, func(k *auth.Key) string { return k.Tenant })
+	return tenantsIn(cfg.Keys.File, auth.LoadKeys, func(t *auth.KeyTable) []*auth.Key {
+		of := auth.KeyEntries
+		shared, _ := shared.Read(cfg.Cluster.SharedPath(of.Kind), of) // else those of the file alone
+		return shared.Over(t.Keys())
+	}, func(k *auth.Key) string { return k.Tenant })
 }
 
 // tenantsIn lists the tenants in a file. That it can't be read is complained of elsewhere.

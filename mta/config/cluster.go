@@ -34,7 +34,8 @@ type Cluster struct {
 	// File with the key under which secrets that make tokens, such as those of unsubscribe links, API keys, users
 	// and certificates of `acme`, and stored templates are in the database: the `secrets.key` of [`mta cluster ca
 	// init`](cli.md#mta-cluster-ca), the same for all nodes. Without it a link, a return path, an API key or a user is
-	// good at the node that made it, and refused by the others, and templates are those of the node's own folder.
+	// good at the node that made it, and refused by the others, and templates that were
+	// shared stay as they are.
 	SecretsKey string `conf:"secrets_key" node:"own"`
 	// A managed service replicates the database below PostgreSQL, so that no standby shows. Without it a relay joins
 	// only if there is a synchronous standby, and its absence is the alarm `cluster_standby`.

@@ -172,25 +172,46 @@ type Folder struct {
 
 // ReadFolder reads one; "": none. The error names each file that has a fault now and had none before.
 func ReadFolder(path string, of *SharedTemplates) (*Folder, error) {
-	own, err := readSources(path)
+	f, faulty, err := readFolder(path, of)
 	if err != nil {
 		return nil, err
 	}
-	f := &Folder{path, own.chunks()}
+	var faults []error
+	for _, x := range faulty {
+		faults = append(faults, fmt.Errorf("%s: %s", filepath.Join(path, x.file), x.detail))
+	}
+	return f, errors.Join(faults...)
+}
+
+func readFolder(path string, of *SharedTemplates) (f *Folder, faulty []fault, err error) {
+	own, err := readSources(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	f = &Folder{path, own.chunks()}
+	if of.On() && of.Empty() { // the cluster may have what is missing
+		return f, nil, nil
+	}
 	was, _ := joined(of.Over(nil), nil)
 	is, _ := joined(of.After(path, f.chunks), nil)
 	_, before := was.templates(nil)
-	_, faulty := is.templates(nil)
-	if of.On() && of.Empty() { // the cluster may have what is missing
-		return f, nil
-	}
-	var faults []error
-	for _, x := range faulty {
+	_, all := is.templates(nil)
+	for _, x := range all {
 		if _, here := own[x.file]; here && (was[x.file] != is[x.file] || !slices.Contains(before, x)) {
-			faults = append(faults, fmt.Errorf("%s: %s", filepath.Join(path, x.file), x.detail))
+			faulty = append(faulty, x)
 		}
 	}
-	return f, errors.Join(faults...)
+	return f, faulty, nil
+}
+
+// leave has a file be as the cluster has it.
+func (f *Folder) leave(file string, of *SharedTemplates) {
+	f.chunks = slices.DeleteFunc(f.chunks, func(c *Chunk) bool { return c.id.file == file })
+	for _, c := range of.Over(nil) {
+		if c.id.file == file {
+			f.chunks = append(f.chunks, c)
+		}
+	}
 }
 
 // LoadTemplates reads those that a reload would bring into force, for who only looks: see ReadFolder.
@@ -220,11 +241,24 @@ type inForce struct {
 	of     *map[ChunkID]*Chunk // of the cluster
 }
 
-// NewStored makes those of a folder, and of a cluster; nil: none.
-func NewStored(f *Folder, of *SharedTemplates, log *slog.Logger) *Stored {
+// OpenStored reads those of a folder, and of a cluster; nil: none. At a node of a cluster it leaves out a file with a
+// fault, which may need what another node has made meanwhile.
+func OpenStored(path string, of *SharedTemplates, log *slog.Logger) (*Stored, error) {
+	f, faulty, err := readFolder(path, of)
+	if err == nil && !of.On() && len(faulty) > 0 {
+		f, err = ReadFolder(path, of)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, x := range faulty {
+		log.Error("a template of the folder has a fault, and is left out until a reload: the cluster's is in force, "+
+			"if it has one", "file", filepath.Join(path, x.file), "error", x.detail)
+		f.leave(x.file, of)
+	}
 	s := &Stored{shared: of, log: log}
 	s.Set(f)
-	return s
+	return s, nil
 }
 
 // Set brings a folder into force. What has changed in it the cluster takes over.
@@ -241,6 +275,37 @@ func (s *Stored) Set(f *Folder) {
 	s.compile()
 }
 
+// Changes lists what Set would change, and which files of the folder would not be in force.
+func (s *Stored) Changes(f *Folder) (all, not []string) {
+	is, _ := joined(s.shared.After(f.path, f.chunks), s.templates())
+	for _, c := range f.chunks {
+		if c.id.n == 0 && sumOf(is[c.id.file]) != c.sum {
+			not = append(not, "templates: "+c.id.file+" is not in force: the cluster has another version, or none")
+		}
+	}
+	for _, change := range changed(s.templates().sources, is) {
+		all = append(all, "templates: "+change)
+	}
+	return all, not
+}
+
+func changed(was, is sources) (all []string) {
+	for file, source := range is {
+		if before, there := was[file]; !there {
+			all = append(all, file+" is new")
+		} else if before != source {
+			all = append(all, file+" has changed")
+		}
+	}
+	for file := range was {
+		if _, there := is[file]; !there {
+			all = append(all, file+" is removed")
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
 // compile brings all into force. s.mu is held.
 func (s *Stored) compile() {
 	next := &inForce{of: s.shared.InForce()}
@@ -255,16 +320,25 @@ func (s *Stored) compile() {
 		if slices.Contains(was.faults, f) {
 			continue
 		}
-		s.log.Error("a template of the cluster has a fault: it stays as it was, and a new one is left out",
-			"file", f.file, "error", f.detail)
+		then := "it is left out, and requests that name it are refused"
+		tenant, name, _, _ := cutFile(f.file)
+		if _, is := t.Stored(tenant, name); is {
+			then = "this relay goes on with the version before until it starts again"
+		}
+		s.log.Error("a template has a fault: "+then, "file", f.file, "error", f.detail)
 	}
 	s.inForce.Store(next)
 }
 
 // upToDate compiles all if the cluster has others than those in force. s.mu is held.
 func (s *Stored) upToDate() {
-	if s.inForce.Load().of != s.shared.InForce() {
-		s.compile()
+	was := s.inForce.Load()
+	if was.of == s.shared.InForce() {
+		return
+	}
+	s.compile()
+	if all := changed(was.sources, s.inForce.Load().sources); len(all) > 0 {
+		s.log.Info("another node has changed templates", "count", len(all), "changes", all[:min(len(all), 20)])
 	}
 }
 

@@ -43,14 +43,13 @@ func (n *node) open() {
 	n.must(err)
 	sealer, err := secrets.ReadKeys(n.dir + "/../secrets.key")
 	n.must(err)
-	logs := slog.New(slog.NewTextHandler(&n.log, nil))
+	logs := slog.New(slog.NewTextHandler(&n.log, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	n.shared, err = shared.Open(shared.Config{Path: n.dir + "/shared", Sealer: sealer, Note: n.note(x.Of("template")), Now: time.Now,
 		Log: logs}, TemplateEntries)
 	n.must(err)
 	n.must(x.Add("template", n.shared, n.shared.Empty()))
-	folder, err := ReadFolder(n.folder, n.shared)
+	n.stored, err = OpenStored(n.folder, n.shared, logs)
 	n.must(err)
-	n.stored = NewStored(folder, n.shared, logs)
 	ctx, cancel := context.WithCancel(context.Background())
 	var all sync.WaitGroup
 	all.Go(func() { x.Run(ctx, n.me, n.engine) })
@@ -180,9 +179,18 @@ func TestTemplatesAreShared(t *testing.T) {
 		a.logged("")
 		b.logged("")
 
+		// A reload lists what it changes, and what is not in force.
+		b.write(map[string]string{"acme/welcome.text": "one", "acme/own.text": "own"})
+		folder, err := ReadFolder(b.folder, b.shared)
+		b.must(err)
+		all, not := b.stored.Changes(folder)
+		if len(all) != 1 || all[0] != "templates: acme/own.text is new" || len(not) != 1 || !strings.Contains(not[0], "welcome") {
+			t.Errorf("a reload lists %q, %q", all, not)
+		}
+
 		// A folder that is read for the first time may be old. What is changed in it then is not.
 		b.reload(map[string]string{"acme/welcome.text": "one", "acme/long.html": long, "acme/own.text": "own"})
-		b.logged("are not those of the cluster")
+		b.logged("that are not in force")
 		pass()
 		for _, n := range nodes[:2] {
 			n.makes("welcome", "two")
@@ -217,9 +225,9 @@ func TestTemplatesAreShared(t *testing.T) {
 		a.write(map[string]string{"acme/late.text": "late", "acme/welcome.text": ""})
 		known, err := shared.Read(a.dir+"/shared", TemplateEntries)
 		a.must(err)
-		all, err := LoadTemplates(a.folder, known)
+		looked, err := LoadTemplates(a.folder, known)
 		a.must(err)
-		if names := strings.Join(all.Names("acme"), " "); names != "late long own" {
+		if names := strings.Join(looked.Names("acme"), " "); names != "late long own" {
 			t.Errorf("there are %s", names)
 		}
 		a.write(map[string]string{"acme/late.text": "", "acme/welcome.text": "four"})
@@ -257,7 +265,7 @@ func TestTemplatesThatBreak(t *testing.T) {
 		pass()
 		for _, n := range nodes {
 			n.makes("with", "with ACME")
-			n.logged("a template of the cluster has a fault")
+			n.logged("a template has a fault")
 		}
 		a.reload(map[string]string{"acme/other.text": "y"})
 		pass()
@@ -266,7 +274,24 @@ func TestTemplatesThatBreak(t *testing.T) {
 		b.end()
 		b.open()
 		b.makes("with", "")
-		b.logged("a template of the cluster has a fault")
+		b.logged("it is left out, and requests that name it are refused")
+
+		// A file that needs what another node has made while this one was down.
+		b.end()
+		a.reload(map[string]string{"acme/foot.text": "foot"})
+		pass()
+		b.write(map[string]string{"acme/late.text": "{{>foot}}", "acme/other.text": "z {{>foot}}"})
+		b.open()
+		b.makes("late", "")
+		b.makes("other", "y")
+		b.logged("is left out until a reload")
+		pass()
+		b.reload(nil)
+		b.makes("late", "foot")
+		b.makes("other", "z foot")
+		pass()
+		a.makes("other", "z foot")
+		b.log.Reset()
 
 		refused := func(n *node, files map[string]string, want string) {
 			t.Helper()
@@ -337,7 +362,7 @@ func TestTemplatesAtOnce(t *testing.T) {
 		b.write(map[string]string{"acme/both.text": "y", "acme/b.text": "b"})
 		b.open()
 		pass()
-		b.logged("are not those of the cluster")
+		b.logged("that are not in force")
 		for i, both := range [][2]string{{"a", strings.Repeat("b", 20000)}, {strings.Repeat("a", 30000), "b"}} {
 			a.reload(map[string]string{"acme/both.text": both[0]})
 			b.reload(map[string]string{"acme/both.text": both[1]})
@@ -351,7 +376,7 @@ func TestTemplatesAtOnce(t *testing.T) {
 				t.Errorf("%d: it makes %.50q, %v", i, m.Text, err)
 			}
 			b.makes("both", m.Text)
-			if !strings.Contains(a.log.String()+b.log.String(), "are not those of the cluster") {
+			if !strings.Contains(a.log.String()+b.log.String(), "that are not in force") {
 				t.Errorf("%d: nothing is logged", i)
 			}
 			a.log.Reset()
@@ -376,7 +401,7 @@ func TestTemplatesAtOnce(t *testing.T) {
 		b.reload(map[string]string{"acme/b.text": "newest"})
 		pass()
 		a.reload(map[string]string{"acme/b.text": ""})
-		a.logged("are not those of the cluster")
+		a.logged("that are not in force")
 		pass()
 		b.makes("b", "newest")
 

@@ -324,7 +324,6 @@ func (s *Store[K, E]) Take(path string, entries []*E) {
 		switch {
 		case was[name] == line || known.Line == line:
 		case s.of.Newest && first && is:
-			others = append(others, name)
 		case s.of.Newest:
 			next[name], changed = s.of.Change(known, e, true), append(changed, name)
 		case known.Line == "" && is && (first || known.Dropped == ""):
@@ -347,13 +346,17 @@ func (s *Store[K, E]) Take(path string, entries []*E) {
 		switch known := next[name]; {
 		case is || known.Line == "":
 		case s.of.Newest && known.Line != was[name]: // what goes is not what the cluster has
-			others = append(others, name)
 		default:
 			gone := s.removed(known)
 			if !s.of.Newest {
 				gone.Dropped = known.Line
 			}
 			next[name], changed = gone, append(changed, name)
+		}
+	}
+	for name, line := range lines {
+		if is, there := next[name]; s.of.Newest && there && is.Line != line {
+			others = append(others, name)
 		}
 	}
 	s.warn(others, differ, path)
@@ -371,7 +374,8 @@ func (s *Store[K, E]) Take(path string, entries []*E) {
 	}
 }
 
-const differ = " that are not those of the cluster, which stay in force: change them once more, and reload"
+const differ = " that are not in force, since the cluster has other versions of them, or has removed them: move the " +
+	"files away to keep the cluster's, or change them once more and reload, for all nodes to have these"
 
 // After returns the entries that are in force once Take has taken over a file.
 func (s *Store[K, E]) After(path string, entries []*E) []*E {
