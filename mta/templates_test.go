@@ -4,10 +4,12 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"example.org/mta/mta/config"
+	"example.org/mta/operator/api"
 	"example.org/mta/submission/request"
 )
 
@@ -76,9 +78,24 @@ templates { path = "`+filepath.Join(dir, "templates")+`" }
 		t.Errorf("a reload with a faulty template: %v; in force is %q", err, rendered())
 	}
 	write(stored, "two {{name}}")
-	if _, err := r.Reload(ctx); err != nil || rendered() != "two Ann" {
-		t.Errorf("a reload: %v; in force is %q", err, rendered())
+	lists := func(done api.Reload, err error, want ...string) {
+		t.Helper()
+		if err != nil || !slices.Equal(done.Changes, want) || done.Count != len(want) {
+			t.Errorf("a reload lists %q, %d, %v; want %q", done.Changes, done.Count, err, want)
+		}
 	}
+	done, err := r.PreviewReload(ctx)
+	lists(done, err, "templates: acme/welcome.text has changed")
+	if got := rendered(); got != "one Ann" {
+		t.Errorf("after a dry run: %q", got)
+	}
+	done, err = r.Reload(ctx)
+	lists(done, err, "templates: acme/welcome.text has changed")
+	if got := rendered(); got != "two Ann" {
+		t.Errorf("after a reload: %q", got)
+	}
+	done, err = r.Reload(ctx)
+	lists(done, err)
 	if _, faults := r.templates.Compile("acme", request.Mail{Text: "{{>welcome}}"}); faults != nil {
 		t.Error(faults)
 	}

@@ -7,9 +7,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"example.org/mta/mta/config"
 	"example.org/mta/submission/auth"
+	"example.org/mta/submission/shared"
 )
 
 // TestSignaturesOfUsersWithoutTenant: a user whose senders are limited, and whose From is not, would be signed as from
@@ -74,5 +76,30 @@ func TestFilesOfLoginsBelongToTheRelay(t *testing.T) {
 		if want := name + "nobody, as whom the relay runs, can't read " + path; !strings.Contains(strings.Join(got, "\n"), want) {
 			t.Errorf("no %q in %q", want, got)
 		}
+	}
+}
+
+// TestKeysOfTheClusterCount: a tenant whose key is in no file of this node has mail.
+func TestKeysOfTheClusterCount(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(dir+"/keys", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg := parsed(t, "data_dir = \""+dir+"\"\nkeys { file = \""+dir+"/keys\" }\ntenant \"acme\" {}\n")
+	if names := keysTenants(cfg); len(names) != 0 {
+		t.Errorf("there are keys of %s", names)
+	}
+	of := auth.KeyEntries
+	known, err := shared.Open(shared.Config{Path: cfg.Cluster.SharedPath(of.Kind), Now: time.Now,
+		Note: func([]string) (func(), error) { return func() {}, nil }}, of)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := auth.Key{Tenant: "acme", Name: "shop", Scopes: auth.MayAll}
+	if _, _, err := (auth.File{Path: cfg.Keys.File, Keys: known}).AddKey(key, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if names := keysTenants(cfg); len(names) != 1 || names[0] != "acme" {
+		t.Errorf("there are keys of %s", names)
 	}
 }

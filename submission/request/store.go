@@ -126,41 +126,41 @@ func (of sources) templates(before *Templates) (*Templates, []fault) {
 	s := &Templates{sources: of, tenants: map[string]*tenant{}, recent: list.New(), known: map[key]*list.Element{}}
 	mails := map[string]map[string]*Mail{}
 	for file, source := range of {
-		name, of, suffix, _ := cutFile(file)
-		if s.tenants[name] == nil {
+		owner, name, suffix, _ := cutFile(file)
+		if s.tenants[owner] == nil {
 			t := &tenant{partials: partials{map[string]string{}, map[string]string{}}, stored: map[string]*Template{}}
-			s.tenants[name], mails[name] = t, map[string]*Mail{}
+			s.tenants[owner], mails[owner] = t, map[string]*Mail{}
 		}
-		t, m := s.tenants[name], mails[name][of]
+		t, m := s.tenants[owner], mails[owner][name]
 		if m == nil {
 			m = &Mail{}
-			mails[name][of] = m
+			mails[owner][name] = m
 		}
 		switch suffix {
 		case subjectFile:
 			m.Subject = strings.TrimRight(source, "\r\n")
 		case textFile:
 			if m.Text = source; source != "" {
-				t.partials.text[of] = source
+				t.partials.text[name] = source
 			}
 		case htmlFile:
 			if m.HTML = source; source != "" {
-				t.partials.html[of] = source
+				t.partials.html[name] = source
 			}
 		}
 	}
 	var faults []fault
-	for tenant, t := range s.tenants {
+	for owner, t := range s.tenants {
 		sum := sha256.New()
-		for _, name := range slices.Sorted(maps.Keys(mails[tenant])) {
-			m := mails[tenant][name]
+		for _, name := range slices.Sorted(maps.Keys(mails[owner])) {
+			m := mails[owner][name]
 			fmt.Fprintf(sum, "%q %q %q %q\n", name, m.Subject, m.Text, m.HTML)
 			compiled, faulty := compile(*m, t.partials)
 			for _, f := range faulty {
-				faults = append(faults, fault{tenant + "/" + name + "." + strings.TrimPrefix(f.Pointer, "/"), f.Detail})
+				faults = append(faults, fault{owner + "/" + name + "." + strings.TrimPrefix(f.Pointer, "/"), f.Detail})
 			}
 			if compiled == nil {
-				compiled, _ = before.Stored(tenant, name)
+				compiled, _ = before.Stored(owner, name)
 			}
 			if compiled != nil {
 				t.stored[name] = compiled

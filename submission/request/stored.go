@@ -176,11 +176,15 @@ func ReadFolder(path string, of *SharedTemplates) (*Folder, error) {
 	if err != nil {
 		return nil, err
 	}
+	return f, f.refuse(faulty)
+}
+
+func (f *Folder) refuse(faulty []fault) error {
 	var faults []error
 	for _, x := range faulty {
-		faults = append(faults, fmt.Errorf("%s: %s", filepath.Join(path, x.file), x.detail))
+		faults = append(faults, fmt.Errorf("%s: %s", filepath.Join(f.path, x.file), x.detail))
 	}
-	return f, errors.Join(faults...)
+	return errors.Join(faults...)
 }
 
 func readFolder(path string, of *SharedTemplates) (f *Folder, faulty []fault, err error) {
@@ -245,8 +249,8 @@ type inForce struct {
 // fault, which may need what another node has made meanwhile.
 func OpenStored(path string, of *SharedTemplates, log *slog.Logger) (*Stored, error) {
 	f, faulty, err := readFolder(path, of)
-	if err == nil && !of.On() && len(faulty) > 0 {
-		f, err = ReadFolder(path, of)
+	if err == nil && !of.On() {
+		err = f.refuse(faulty)
 	}
 	if err != nil {
 		return nil, err
