@@ -193,9 +193,6 @@ func readFolder(path string, of *SharedTemplates) (f *Folder, faulty []fault, er
 		return nil, nil, err
 	}
 	f = &Folder{path, own.chunks()}
-	if of.On() && of.Empty() { // the cluster may have what is missing
-		return f, nil, nil
-	}
 	was, _ := joined(of.Over(nil), nil)
 	is, _ := joined(of.After(path, f.chunks), nil)
 	_, before := was.templates(nil)
