@@ -15,6 +15,9 @@ import (
 	"example.org/mta/internal/parking"
 	"example.org/mta/internal/reply"
 	"example.org/mta/queue/store"
+	"example.org/mta/queue/vfs"
+	"example.org/mta/queue/vfs/shipping"
+	"example.org/mta/queue/vfs/shipping/shippingtest"
 	"example.org/mta/queue/vfs/vfstest"
 )
 
@@ -85,6 +88,10 @@ type workload struct {
 	quiet  sync.Mutex       // guards faults
 	total  counters         // of all queues
 	known  map[string]*sent // by sender, which is different for each message
+
+	log      *shippingtest.Log // nil: the disk has none
+	shipping *shipping.FS
+	entries  int
 }
 
 // sent is a message as the client of the queue knows it.
@@ -132,27 +139,38 @@ func (w *workload) fault(op vfstest.Op, name string) *vfstest.Fault {
 }
 
 func (w *workload) config(disk *vfstest.Disk) Config {
-	faults := &vfstest.Faulty{FS: disk}
-	faults.Decide(w.fault)
-	return Config{Dir: "/q", FS: faults, Log: testLog(w.t), SegmentSize: 8 << 10, LargeBody: 1500, MinFree: 1, CacheBytes: 20 << 10}
+	var fs vfs.FS
+	if w.log == nil {
+		faults := &vfstest.Faulty{FS: disk}
+		faults.Decide(w.fault)
+		fs = faults
+	} else if under := w.under(disk); under != nil {
+		fs = under
+	}
+	return Config{Dir: "/q", FS: fs, Log: testLog(w.t), SegmentSize: 8 << 10, LargeBody: 1500, MinFree: 1, CacheBytes: 20 << 10}
 }
 
 // run opens the queue, checks it and works until the power is cut or enough is done.
 func (w *workload) run(disk *vfstest.Disk) {
-	q, err := Open(w.config(disk))
+	w.disk = disk
+	cfg := w.config(disk)
+	if cfg.FS == nil {
+		return
+	}
+	q, err := Open(cfg)
 	if err != nil {
-		if !disk.IsCut() {
+		if !w.cut() {
 			w.t.Fatal(err)
 		}
 		return
 	}
 	defer q.Close() // when the test has failed
-	w.q, w.disk = q, disk
+	w.q = q
 	if !w.check(disk) {
 		return
 	}
 	for range 120 {
-		if disk.IsCut() {
+		if w.cut() {
 			break
 		}
 		switch w.rng.Intn(12) {
@@ -174,6 +192,9 @@ func (w *workload) run(disk *vfstest.Disk) {
 	w.total.buried += q.count.buried
 	w.total.Compacted += q.count.Compacted
 }
+
+// cut reports whether the disk was cut off, or its log.
+func (w *workload) cut() bool { return w.disk.IsCut() || w.log != nil && w.log.IsCut() }
 
 func (w *workload) accept() {
 	var wg sync.WaitGroup
@@ -316,7 +337,7 @@ func (w *workload) check(disk *vfstest.Disk) bool {
 	found := map[string]Item{}
 	for cursor := ""; ; {
 		l, err := q.List(Filter{}, Page{Cursor: cursor})
-		if disk.IsCut() {
+		if w.cut() {
 			return false
 		}
 		if err != nil {
@@ -333,7 +354,7 @@ func (w *workload) check(disk *vfstest.Disk) bool {
 		}
 	}
 	wrong := miscounted(q)
-	if disk.IsCut() {
+	if w.cut() {
 		return false
 	}
 	if wrong != "" {
