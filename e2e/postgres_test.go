@@ -585,8 +585,8 @@ func TestPostgresInitAndCheck(t *testing.T) {
 	refused(serve, "permission denied")
 	refused(maker, "pg_monitor")
 	primary.ask(t, "GRANT pg_monitor TO maker")
-	for _, want := range []int{0, 7} {
-		if was, is, err := maker.Init(t.Context()); err != nil || was != want || is != 7 {
+	for _, want := range []int{0, 8} {
+		if was, is, err := maker.Init(t.Context()); err != nil || was != want || is != 8 {
 			t.Fatal(was, is, err)
 		}
 	}
@@ -594,9 +594,11 @@ func TestPostgresInitAndCheck(t *testing.T) {
 		"mta_cluster.warmups_claimed, mta_cluster.warmups_written; ALTER TABLE mta_cluster.members DROP COLUMN name, DROP COLUMN plans; "+
 		"ALTER TABLE mta_cluster.version DROP COLUMN reset; DROP FUNCTION mta_cluster.reset; "+
 		"DROP FUNCTION mta_cluster.wished, mta_cluster.beaten; DROP TABLE mta_cluster.reserves; "+
-		"ALTER TABLE mta_cluster.members DROP COLUMN on_loss, DROP COLUMN noted, DROP COLUMN boot, DROP COLUMN dead; UPDATE mta_cluster.version SET version = 2")
-	found(maker, "schema", false, "version 2; mta cluster init makes it version 7")
-	if was, is, err := maker.Init(t.Context()); err != nil || was != 2 || is != 7 {
+		"ALTER TABLE mta_cluster.members DROP COLUMN on_loss, DROP COLUMN noted, DROP COLUMN boot, DROP COLUMN dead; "+
+		"DROP FUNCTION mta_cluster.log_answer, mta_cluster.log_opened, mta_cluster.log_appended, mta_cluster.log_read, "+
+		"mta_cluster.log_dropped, mta_cluster.log_sealed, mta_cluster.log_cleared; DROP TABLE mta_cluster.logs, mta_cluster.entries; UPDATE mta_cluster.version SET version = 2")
+	found(maker, "schema", false, "version 2; mta cluster init makes it version 8")
+	if was, is, err := maker.Init(t.Context()); err != nil || was != 2 || is != 8 {
 		t.Fatal(was, is, err)
 	}
 	found(serve, "rights", false, "missing: DELETE on mta_cluster.books, ")
@@ -605,7 +607,7 @@ func TestPostgresInitAndCheck(t *testing.T) {
 	found(serve, "rights", false, "missing: USAGE on schema mta_cluster")
 	primary.ask(t, first)
 	for check, words := range map[string]string{"version": "PostgreSQL ", "clock": "", "encryption": "local",
-		"schema": "version 7", "rights": "", "standby": "standby (sync)", "commit": "with the standby"} {
+		"schema": "version 8", "rights": "", "standby": "standby (sync)", "commit": "with the standby"} {
 		found(serve, check, true, words)
 	}
 	if got := primary.ask(t, "SELECT current_setting('tcp_user_timeout') FROM mta_cluster.durable()"); got != "10000" {
@@ -700,8 +702,8 @@ func TestPostgresInitAndCheck(t *testing.T) {
 	if err := service.Join(t.Context(), me); err != nil {
 		t.Errorf("a new one under its number: %v", err)
 	}
-	primary.ask(t, "UPDATE mta_cluster.version SET version = 8")
-	refused(maker, "version 8, and this mta knows 7")
+	primary.ask(t, "UPDATE mta_cluster.version SET version = 9")
+	refused(maker, "version 9, and this mta knows 8")
 	primary.ask(t, "DROP SCHEMA mta_cluster CASCADE")
 	refused(maker, "no synchronous standby")
 	if was, _, err := open(t, primary.dsn("maker", "postgres"), true).Init(t.Context()); err != nil || was != 0 {

@@ -108,9 +108,9 @@ func dial(ctx context.Context, cfg *pgconn.Config) (*conn, error) {
 // call carries out one statement, which is a transaction, in one round trip without a prepared statement of any name.
 // Its execution and its end are sent at once, after all else: between the two the server holds locks, so that no client
 // may be stopped there.
-func (c *conn) call(sql string, args [][]byte) ([]byte, error) {
+func (c *conn) call(sql string, args [][]byte, formats []int16) ([]byte, error) {
 	c.front.SendParse(&pgproto3.Parse{Query: sql})
-	c.front.SendBind(&pgproto3.Bind{Parameters: args})
+	c.front.SendBind(&pgproto3.Bind{Parameters: args, ParameterFormatCodes: formats})
 	if err := c.flush(); err != nil {
 		return nil, err
 	}

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
 
 	"example.org/mta/cluster/ca"
 	"example.org/mta/cluster/changes"
@@ -163,19 +164,24 @@ func (e *Engine) drop() {
 	}
 }
 
-// call carries out a statement that returns JSON; arguments go as JSON, too.
+// octets are an argument that goes as it is, for a bytea.
+type octets []byte
+
+// call carries out a statement that returns JSON; other arguments than octets go as JSON, too.
 func (e *Engine) call(ctx context.Context, result any, sql string, args ...any) error {
-	params := make([][]byte, len(args))
+	params, formats := make([][]byte, len(args)), make([]int16, len(args))
 	for i, a := range args {
 		var err error
-		if params[i], err = json.Marshal(a); err != nil {
+		if b, is := a.(octets); is {
+			params[i], formats[i] = append(octets{}, b...), pgproto3.BinaryFormat // nil would be NULL
+		} else if params[i], err = json.Marshal(a); err != nil {
 			return err
 		}
 	}
 	var value []byte
 	answered := make(chan []byte, 1)
 	err := e.do(ctx, func(c *conn) error {
-		value, err := c.call(sql, params)
+		value, err := c.call(sql, params, formats)
 		answered <- value
 		return err
 	})

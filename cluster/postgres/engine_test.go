@@ -16,6 +16,7 @@ import (
 	"example.org/mta/cluster/changes"
 	"example.org/mta/cluster/once"
 	"example.org/mta/cluster/owner"
+	"example.org/mta/cluster/spool"
 	"example.org/mta/internal/bubble"
 )
 
@@ -26,6 +27,7 @@ type server struct {
 	dials, calls atomic.Int32
 	version      atomic.Value // string; none: it reports none
 	answer       atomic.Value // func(*pgproto3.Backend, net.Conn), to a call
+	given        atomic.Value // string: the parameters of the last call
 }
 
 // within has a test use a server in virtual time.
@@ -64,10 +66,13 @@ func (s *server) serve(c net.Conn) {
 		if err != nil {
 			return
 		}
-		switch m.(type) {
+		switch m := m.(type) {
 		case *pgproto3.Query:
 			row(b, s.readOnly)
 			ready(b)
+		case *pgproto3.Bind:
+			s.given.Store(fmt.Sprintf("%d %q %t", m.ParameterFormatCodes, m.Parameters, slices.ContainsFunc(m.Parameters,
+				func(p []byte) bool { return p == nil })))
 		case *pgproto3.Sync:
 			s.calls.Add(1)
 			s.answer.Load().(func(*pgproto3.Backend, net.Conn))(b, c)
@@ -396,6 +401,22 @@ func TestAConnectionIsEncryptedUnlessItIsLocal(t *testing.T) {
 		}
 		e.Close()
 	}
+}
+
+// TestOctetsGoAsTheyAre: in binary, and never as NULL.
+func TestOctetsGoAsTheyAre(t *testing.T) {
+	within(t, func(t *testing.T, s *server) {
+		s.answers(`{"done": true, "session": 1796073171553532, "last": 3, "sealed": 1023}`)
+		got, err := s.AppendEntry(t.Context(), spool.Entry{Log: 1, Session: 2, Number: 3, Changes: []byte("\x00\xff\"\\")})
+		want := `{\"log\":1,\"session\":2,\"entry\":3,\"image\":false,\"hash\":\"` + strings.Repeat("A", 43) + `=\"}`
+		want = `[0 1 1] ["` + want + `" "\x00\xff\"\\" ""] false`
+		if given := s.given.Load(); err != nil || given != want {
+			t.Errorf("%v; the call has %s, want %s", err, given, want)
+		}
+		if got != (spool.Answer{Done: true, Session: 1796073171553532, Last: 3, Sealed: 1023}) {
+			t.Errorf("the answer is %+v", got)
+		}
+	})
 }
 
 // writes notes how much each write has.

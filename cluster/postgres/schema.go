@@ -31,8 +31,11 @@ var sixth string
 //go:embed machines.sql
 var seventh string
 
+//go:embed logs.sql
+var eighth string
+
 // scripts make each version from the one before.
-var scripts = []string{first, second, third, fourth, fifth, sixth, seventh}
+var scripts = []string{first, second, third, fourth, fifth, sixth, seventh, eighth}
 
 var version = len(scripts)
 
