@@ -123,6 +123,9 @@ type Config struct {
 	// addresses, or returnpath.NoRecipient, that stands in its return path. Nil: the return paths are the senders.
 	Token func(returnpath.Purpose, *envelope.Message, int) string
 	Now   func() time.Time
+	// Frozen reports whether no transaction may begin now, as the queue could not keep what becomes of it. Nil: one may
+	// always.
+	Frozen func() bool
 	// Chance is in [0, 1), and safe for concurrent use. Nil: math/rand.
 	Chance func() float64
 	Log    *slog.Logger
@@ -523,6 +526,9 @@ func (d *Dispatcher) sendJob(m *envelope.Message, rt *route.Route, recipients []
 	}
 	if then := job.MayBegin; c.pace != nil || c.by.policy.Window(m) != nil {
 		job.MayBegin = func(recipients int) bool { return d.Rules.May(m, recipients, then) }
+	}
+	if then := job.MayBegin; d.Frozen != nil {
+		job.MayBegin = func(recipients int) bool { return !d.Frozen() && (then == nil || then(recipients)) }
 	}
 	if !d.Delivery.Reserve(job) {
 		c.drop()

@@ -173,7 +173,7 @@ func (r *mailOut) openDelivery(cfg *config.Config, undo *undoer) error {
 		Queue: r.queue, Router: r.router, Delivery: r.delivery, Notifier: r.reporter, Events: r.events, Sites: &r.sites,
 		Policy: r.policy.Load, Missing: r.noSource, Warmup: r.warm.Controller(), Rules: r.rules,
 		Suppression: r.suppression, Feeder: r.feeder, Classes: r.classes,
-		Token: r.token, Now: r.now, Chance: r.opts.Chance, Log: r.log,
+		Token: r.token, Now: r.now, Chance: r.opts.Chance, Log: r.log, Frozen: r.frozen,
 	})
 	r.warm.Serve(r.dispatcher)
 	r.outages.Join(r.delivery)

@@ -11,6 +11,7 @@ import (
 	"example.org/mta/mta/alarm"
 	"example.org/mta/mta/check"
 	"example.org/mta/mta/config"
+	"example.org/mta/mta/replica"
 	"example.org/mta/mta/standing"
 	"example.org/mta/mta/wiring"
 	"example.org/mta/operator/answer/blocks"
@@ -74,6 +75,8 @@ func (r *operators) openMover(cfg *config.Config, _ *undoer) (err error) {
 		Streams: r.streamsOf}
 	if r.mover != nil {
 		ac.Cluster = wiring.Adopting{Membership: r.cluster, Own: r.mover, Now: r.now, Log: r.log}
+		ac.Copies = &replica.Taker{Open: func() (replica.Engine, error) { return replica.Database(cfg) },
+			Node: r.cluster.Status().Number, Log: r.log}
 		r.members = wiring.Operators(r.cluster, func(from int) http.Handler { return r.control.FromNode(from) },
 			r.log)
 	}
@@ -83,7 +86,7 @@ func (r *operators) openMover(cfg *config.Config, _ *undoer) (err error) {
 
 func (r *operators) clusters() kept.Cluster {
 	return kept.Cluster{Part: r.cluster, Mover: r.mover, Relay: r,
-		Queued: func() int64 { return r.queue.Stats().Queued }}
+		Queued: func() int64 { return r.queue.Stats().Queued }, Copy: r.copy.Status}
 }
 
 // sums are those of what all nodes of a cluster need.
@@ -99,5 +102,6 @@ func (r *operators) sharedSums() map[string]string {
 // clusterTrouble returns the reasons of the cluster's alarms.
 func (r *operators) clusterTrouble() (part, database, standby, certificate string) {
 	part, database, standby, certificate = r.cluster.Trouble()
-	return cmp.Or(part, r.mover.Trouble()), database, standby, certificate
+	_, late := r.copy.Status()
+	return cmp.Or(late, part, r.mover.Trouble()), database, standby, certificate
 }

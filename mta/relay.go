@@ -262,6 +262,9 @@ func (r *Relay) ousted(ctx context.Context) error {
 		if err := datadir.StillOwn(r.policy.Load().Config.DataDir, r.cluster.Ousted()); err != nil {
 			return err
 		}
+		if err := r.copy.Ended(); err != nil {
+			return err
+		}
 		select {
 		case <-time.After(ousterLook):
 		case <-ctx.Done():
@@ -314,6 +317,7 @@ func (r *Relay) shutdown(stopDispatching func(), running *sync.WaitGroup) error 
 		{"API keys", func() error { r.keys.Load().Close(); return nil }},
 		{"records of outcomes", r.flushRecords}, // those of reports
 		{"queue", r.queue.Close},
+		{"the copy of the queue", r.copy.Close},
 		{"events of tenants", func() error { r.puller.Close(); return nil }},
 		{"streams", r.closeStreams},
 		{"accounting log", r.accounting.Close},

@@ -25,6 +25,7 @@ import (
 	"example.org/mta/mta/events"
 	"example.org/mta/mta/life"
 	"example.org/mta/mta/listen"
+	"example.org/mta/mta/replica"
 	"example.org/mta/mta/tally"
 	"example.org/mta/mta/warming"
 	"example.org/mta/mta/wiring"
@@ -76,6 +77,8 @@ type clustered struct {
 	cluster *membership.Membership // nil without a block
 	known   *exchange.Exchange     // likewise: what all nodes know
 	secrets *secrets.Store         // by which all nodes make tokens
+	copy    *replica.Replica       // of the queue, in the database; nil for none
+	frozen  func() bool            // nothing may be delivered now, since the copy is behind; nil without one
 }
 
 func openStores(cfg *config.Config, opts Options, undo *undoer) (*stores, error) {
@@ -204,10 +207,18 @@ func (r *stores) newPolicy(cfg *config.Config) *wiring.Policy {
 }
 
 func (r *stores) openQueue(cfg *config.Config, undo *undoer) error {
-	began := time.Now()
+	began, fs := time.Now(), r.opts.QueueFS
+	var err error
+	if r.copy, err = replica.Of(context.Background(), cfg, fs, r.now, r.log); err != nil {
+		return err
+	}
+	undo.add(func() { r.copy.Close() })
+	if r.copy != nil {
+		fs = r.copy.FS()
+	}
 	q, err := queue.Open(queue.Config{
 		Dir:         datadir.Queue(cfg),
-		FS:          r.opts.QueueFS,
+		FS:          fs,
 		Log:         r.log,
 		Format:      r.data.Number(store.Format),
 		SegmentSize: int64(cfg.Queue.SegmentSize),
@@ -222,9 +233,13 @@ func (r *stores) openQueue(cfg *config.Config, undo *undoer) error {
 		OnRemoved:  r.events.Removed,
 
 		OnUnreadable: r.events.Unreadable,
+		Frozen:       r.copy.Frozen(),
 	})
 	if err != nil {
 		return err
+	}
+	if r.copy != nil {
+		r.frozen = q.Frozen
 	}
 	r.queue, r.store = q, accept.New(q, r.events, r.meter, r.now, r.log)
 	undo.add(func() { q.Close() })

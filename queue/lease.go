@@ -131,6 +131,10 @@ func (q *Queue) pick() *claim {
 	if q.health.stalled != nil {
 		return nil
 	}
+	if q.Frozen() {
+		q.thaw()
+		return nil
+	}
 	ending := q.s.Front(q.ready.ending)
 	if ending != schedule.None && !q.ready.wasEnding {
 		q.ready.wasEnding = true
@@ -141,6 +145,26 @@ func (q *Queue) pick() *claim {
 		return l
 	}
 	return q.claim(ending)
+}
+
+// Frozen reports whether nothing is to be delivered now: Config.Frozen does, or too much of what has become of mail is
+// not durable in time.
+func (q *Queue) Frozen() bool {
+	return q.cfg.Frozen != nil && (q.w.unknown() > mostUnknown || q.cfg.Frozen())
+}
+
+// thaw has Next look again in a second.
+func (q *Queue) thaw() {
+	if q.ready.thawing {
+		return
+	}
+	q.ready.thawing = true
+	time.AfterFunc(time.Second, func() {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		q.ready.thawing = false
+		q.due.Broadcast()
+	})
 }
 
 // pickDue is pick for all that isn't ending.

@@ -87,6 +87,9 @@ type Config struct {
 	// who takes it, see Park. It is called again and again, so a change takes effect at once. It must not
 	// call the queue. Nil: nothing expires.
 	MaxAge func() time.Duration
+	// Frozen reports whether nothing may be delivered now, since what becomes of it would not be known elsewhere. Nil:
+	// nobody else needs that.
+	Frozen func() bool
 	// ReadOnly leaves each octet of the directory as it is, damage included. Nothing may be handed out, and what would
 	// change the queue fails.
 	ReadOnly bool
@@ -208,6 +211,7 @@ type ready struct {
 	ending    schedule.List                     // expired, or bounced by an operator
 	wasEnding bool                              // what was handed out last
 	turn      bool                              // something fresh was handed out last, and not of the backlog
+	thawing   bool                              // Next looks again in a second
 	warnings  []warning                         // for Next to hand out
 	unsent    []warning                         // that could not be sent, for another try
 	early     []warning                         // that are not to be sent before their time

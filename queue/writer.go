@@ -31,6 +31,8 @@ const (
 	arenaSize = 32 << 10
 	// proofDelay is how long nothing is written before a record says that all before it was synced.
 	proofDelay = time.Second
+	// mostUnknown is how many notes may not be durable where what becomes of mail is to be known elsewhere in time.
+	mostUnknown = 1000
 	// retryDelay is how long the writer rests when no segment can be written.
 	retryDelay = 500 * time.Millisecond
 )
@@ -66,6 +68,7 @@ type writer struct {
 	notes    []note
 	octets   int64     // of notes
 	since    time.Time // when the first of notes came
+	writing  int       // notes of the group that is being written
 	seq      uint64    // of the last note
 	barriers []barrier
 	arena    []byte // room for payloads of notes
@@ -168,6 +171,13 @@ func (w *writer) pending() int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.octets
+}
+
+// unknown is how many notes are not durable.
+func (w *writer) unknown() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.notes) + w.writing
 }
 
 // close writes what waits and ends the goroutine. The error is nil when all is durable.
@@ -281,7 +291,7 @@ func (w *writer) take() group {
 		size += store.RecordSize(len(w.notes[n].payload))
 		n++
 	}
-	g.notes = w.notes[:n:n]
+	g.notes, w.writing = w.notes[:n:n], n
 	w.octets -= size
 	if n == len(w.notes) {
 		w.notes, w.idleNotes = w.idleNotes[:0], nil
@@ -321,6 +331,7 @@ func (w *writer) reuse(g *group) {
 	clear(g.accepts)
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.writing = 0
 	if cap(g.notes) > cap(w.idleNotes) && cap(g.notes) <= 4096 {
 		w.idleNotes = g.notes[:0]
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"example.org/mta/cluster/postgres"
+	"example.org/mta/internal/smallfile"
 )
 
 // Dead is a node that has left a data directory behind.
@@ -54,6 +55,36 @@ func (m *Membership) Dead(ctx context.Context, path string, off bool) (d Dead, e
 	return d, d.may(have, own, row, view.Now, off)
 }
 
+// Gone returns a function that has a new directory be the data directory of a node that is gone, for what another node
+// has of its files. It is a Refusal while that node answers, unless its machine is known to be off.
+func (m *Membership) Gone(ctx context.Context, number uint16, off bool) (leave func(path string) error, err error) {
+	view, err := m.cfg.reader.View(ctx)
+	if err != nil {
+		return nil, err
+	}
+	row := find(view, number)
+	switch {
+	case row == nil:
+		return nil, Refusal(fmt.Sprintf("the database has no row of node %d, by which its name is known", number))
+	case number == m.number:
+		return nil, Refusal("it is this node")
+	case !row.Forgotten && row.Ago < absent.Seconds() && !off:
+		return nil, Refusal(answers(row))
+	}
+	k := kept{Node: number, Name: row.Name, Incarnation: row.Incarnation, Process: row.Process,
+		Seen: float64(row.Noted) / 1e6}
+	if row.Forgotten {
+		k.Incarnation--
+	}
+	return func(path string) error { return smallfile.WriteObject(path, 0o600, &k) }, nil
+}
+
+// answers is why the mail of a node stays its own.
+func answers(row *postgres.Member) string {
+	return fmt.Sprintf("node %d at %s answered %.0fs ago: stop it and wait for %.0f s; --dead if its machine is off",
+		row.Number, row.Address, row.Ago, absent.Seconds())
+}
+
 // may returns why the directory is not to be used by its row, nil without one.
 func (d Dead) may(have, own kept, row *postgres.Member, now float64, off bool) error {
 	refuse := func(format string, args ...any) error { return Refusal(fmt.Sprintf(format, args...)) }
@@ -77,8 +108,7 @@ func (d Dead) may(have, own kept, row *postgres.Member, now float64, off bool) e
 		return refuse("the database has lost writes: it has incarnation %d of node %d, which has joined as %d",
 			row.Incarnation, d.Number, have.Incarnation)
 	case row.Ago < absent.Seconds() && !off:
-		return refuse("node %d at %s answered %.0fs ago: stop it and wait for %.0f s; --dead if its machine is off",
-			d.Number, row.Address, row.Ago, absent.Seconds())
+		return Refusal(answers(row))
 	case old != "":
 		return refuse("%s. What has left since it was made would leave twice. If you have no newer copy, 'mta cluster "+
 			"forget %d' first", old, d.Number)

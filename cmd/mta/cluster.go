@@ -23,8 +23,10 @@ import (
 	"example.org/mta/cluster/postgres"
 	"example.org/mta/cluster/secrets"
 	"example.org/mta/cmd/mta/draw"
+	"example.org/mta/internal/legible"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/datadir"
+	"example.org/mta/mta/replica"
 	"example.org/mta/operator/api"
 	"example.org/mta/operator/everywhere"
 	"example.org/mta/queue/vfs"
@@ -40,7 +42,8 @@ configuration and no running relay.`
 func newCluster(c *cli) *cobra.Command {
 	return group("cluster", "relays that are a cluster, their database and certificates", clusterHelp,
 		newClusterInit(c), newClusterCheck(c), newClusterStatus(c), newClusterDrain(c), newClusterUndrain(c),
-		newClusterForget(c), newClusterRejoin(c), newClusterAdopt(c), newClusterReset(c), newClusterCA(c))
+		newClusterForget(c), newClusterRejoin(c), newClusterAdopt(c), newClusterTakeover(c), newClusterReset(c),
+		newClusterCA(c))
 }
 
 func newClusterStatus(c *cli) *cobra.Command {
@@ -76,6 +79,15 @@ func (c *cli) clusterStatus(s api.Cluster) error {
 	}
 	if s.Waiting > 0 {
 		f.add("unsent", "%s of this relay", plural(s.Waiting, "change"))
+	}
+	if k := s.Copy; k != nil {
+		how := "up to date"
+		if k.Lag >= 1 {
+			lag := api.Age(time.Duration(k.Lag * float64(time.Second)))
+			how = fmt.Sprintf("%s behind, %s wait", lag, legible.Size(k.Waiting))
+		}
+		f.add("copy", "of the queue in the database: log %d, entry %d, %s, %s", k.Log, k.Entry, legible.Size(k.Octets),
+			how)
 	}
 	if s.Moving != nil {
 		f.add("moving", "%s", moved(s.Moving))
@@ -243,6 +255,9 @@ func (c *cli) rejoin(ctx context.Context, cfg *config.Config, e *postgres.Engine
 		}
 		fmt.Fprintf(c.out, "%s would join anew with %s; %s\n", who, cfg.DataDir, what)
 		return nil
+	}
+	if err := os.Remove(replica.MarkOf(cfg)); err != nil && !errors.Is(err, fs.ErrNotExist) { // the queue changes
+		return err
 	}
 	what := "its mail leaves then"
 	if !o.send {
@@ -599,16 +614,46 @@ something was left, run the command again at the same node: it goes on from ther
   mta cluster adopt /mnt/node-1 --reason "mainboard"`,
 		Args: oneArg("a data directory"),
 	}
+	return c.adopts(cmd, &in, func(args []string) (err error) {
+		in.Dir, err = filepath.Abs(args[0])
+		return err
+	})
+}
+
+func newClusterTakeover(c *cli) *cobra.Command {
+	var in api.Adopt
+	cmd := &cobra.Command{
+		Use: "takeover NODE", Short: "move the mail of a dead node to the living ones, from its copy in the database",
+		Long: `Have the mail of a node whose machine and disk are gone move to all living nodes. The node must have
+had 'replicate = true' in its cluster block: then the database has a copy of its queue. The running
+relay restores that into its data directory, and has the mail move from there as by
+'mta cluster adopt'. It refuses while the node answers, and a node that comes back afterwards
+neither accepts nor delivers with what it had: its log is sealed, and it is forgotten.
+
+Stopped or left, run the command again at the same node: it goes on from there.`,
+		Example: `  mta cluster takeover 3 --dry-run
+  mta cluster takeover 3 --dead --reason "burnt"`,
+		Args: oneArg("the number of a node"),
+	}
+	return c.adopts(cmd, &in, func(args []string) error {
+		n, err := nodeNumber(args[0])
+		in.Node = int(n)
+		return err
+	})
+}
+
+// adopts makes a command of an adoption; read reads its argument.
+func (c *cli) adopts(cmd *cobra.Command, in *api.Adopt, read func(args []string) error) *cobra.Command {
 	noWait := cmd.Flags().Bool("no-wait", false, "don't wait for the move")
 	cmd.Flags().BoolVar(&in.Dead, "dead", false, "the machine is off, although the node has just answered")
 	cmd.Flags().BoolVar(&in.Accept, "accept", false,
 		"go on although some of it can't move: damaged mail, events, or keys of requests")
 	changeFlags(cmd, &in.Intent)
 	return answers(c, cmd, func(ctx context.Context, client *api.Client, args []string) (done adoption, err error) {
-		if in.Dir, err = filepath.Abs(args[0]); err != nil {
+		if err = read(args); err != nil {
 			return done, err
 		}
-		if done.Adopted, err = api.OpAdopt.Call(ctx, client, in); err == nil && !*noWait && done.Adoption.Running {
+		if done.Adopted, err = api.OpAdopt.Call(ctx, client, *in); err == nil && !*noWait && done.Adoption.Running {
 			done.Adoption, err = c.watchAdoption(ctx, client)
 		}
 		return done, err

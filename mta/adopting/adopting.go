@@ -29,6 +29,7 @@ import (
 	"example.org/mta/bounce"
 	"example.org/mta/cluster/membership"
 	"example.org/mta/cluster/moving"
+	"example.org/mta/cluster/spool"
 	"example.org/mta/internal/format"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/datadir"
@@ -48,13 +49,24 @@ type Cluster interface {
 	Fence(ctx context.Context, d membership.Dead, off bool) error
 	// Gone reports whether a node is no member any more.
 	Gone(node uint16) bool
+	// Leave is Gone of membership.Membership.
+	Leave(ctx context.Context, node uint16, off bool) (func(path string) error, error)
 	// Mover makes what moves the mail of a dead node, of whose directory cfg is.
 	Mover(d membership.Dead, cfg *config.Config, mail moving.Mail) (*moving.Mover, error)
 }
 
+// Copies are those of queues, in the database; package replica has what the methods do.
+type Copies interface {
+	Find(ctx context.Context, node uint16, off bool) (spool.Status, error)
+	Take(ctx context.Context, l spool.Status, dir string) error
+	Look(ctx context.Context, l spool.Status, dir string) error
+	Discard(ctx context.Context, log uint64) error
+}
+
 // Config is an Adopter's.
 type Config struct {
-	Cluster Cluster                               // nil without one
+	Cluster Cluster // nil without one
+	Copies  Copies
 	InForce func() *config.Config                 // of this relay
 	Streams func(nodeid string) []events.Settings // those of this relay, for events of another one
 	Classes *bounce.Classifier
@@ -174,15 +186,25 @@ func (a *Adopter) Adopt(ctx context.Context, c api.Adopt) (done api.Adopted, err
 func (a *Adopter) adopt(ctx context.Context, c api.Adopt) (done api.Adopted, err error) {
 	if latest := a.newest(); latest != nil && latest.running() {
 		done.Adoption = latest.status()
-		if same(latest.dir, c.Dir) {
+		if same(latest.dir, c.Dir) || c.Node != 0 && c.Node == int(latest.node.Number) {
 			return done, nil
 		}
 		return done, conflict("wait for its end", "the mail in %s is being adopted", latest.dir)
+	}
+	log := uint64(0)
+	if c.Node != 0 {
+		if log, err = a.restore(ctx, &c); err != nil {
+			return done, err
+		}
+		if c.DryRun {
+			defer os.RemoveAll(c.Dir)
+		}
 	}
 	d, err := a.look(ctx, c)
 	if err != nil {
 		return done, err
 	}
+	d.log = log
 	kept := false
 	defer func() {
 		if !kept {
@@ -238,7 +260,8 @@ type directory struct {
 	node    membership.Dead
 	formats *format.Set
 	mark    datadir.Adopted
-	letters int // that sendmail has left there
+	letters int    // that sendmail has left there
+	log     uint64 // in the database, of which it was restored; 0: it is the node's own
 	lock    io.Closer
 }
 

@@ -80,6 +80,10 @@ func (h *house) Dead(_ context.Context, path string, _ bool) (membership.Dead, e
 	return membership.Dead{Number: 1, Name: "one"}, h.step("dead")
 }
 
+func (h *house) Leave(context.Context, uint16, bool) (func(path string) error, error) {
+	return nil, errors.New("it has no copy of its queue")
+}
+
 func (h *house) Fence(context.Context, membership.Dead, bool) error {
 	if mark, err := datadir.ReadAdopted(h.dead); err != nil || mark.By != 0 {
 		h.Errorf("the directory is marked before the node is forgotten: %+v, %v", mark, err)

@@ -340,6 +340,9 @@ func (x *adoption) run() {
 		x.mark.Ended = x.of.cfg.Now().UTC()
 		err = x.mark.Write(x.dir)
 	}
+	if err == nil && empty && x.directory.log != 0 {
+		err = x.of.discard(x.directory)
+	}
 	if err != nil {
 		x.mark.Ended, last.Failed = time.Time{}, cmp.Or(last.Failed, err.Error())
 		x.of.cfg.Log.Error("closing the directory of a dead node", "dir", x.dir, "error", err)

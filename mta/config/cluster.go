@@ -16,7 +16,7 @@ import (
 // Cluster is the relay's part in a cluster.
 //
 // The relay is a node of a [cluster](cluster.md). Without a block there is none. All settings but `secrets_key`,
-// `replicated` and `on_loss` are required.
+// `replicated`, `replicate` and `on_loss` are required.
 type Cluster struct {
 	block
 	// The PostgreSQL database: a URL or keywords as psql takes them, with all hosts and `sslmode=verify-full`. Keep the
@@ -43,7 +43,10 @@ type Cluster struct {
 	// What happens to mail under shared limits when the database has been away for 3 minutes. `"wait"`: it waits.
 	// `"part"`: it goes on, by the node's [fixed part of each limit](cluster.md#without-the-database).
 	OnLoss string `conf:"on_loss" default:"wait" oneof:"wait part" node:"own"`
-	Path   string // of what the node keeps in data_dir
+	// The database has a copy of the queue, with each message before it is accepted, so that another node can [take
+	// over](cluster.md#a-queue-that-outlives-its-machine) when this machine and its disk are gone.
+	Replicate bool   `conf:"replicate" node:"own"`
+	Path      string // of what the node keeps in data_dir
 }
 
 // On reports whether the relay is a node.
@@ -59,7 +62,7 @@ func (c *Cluster) Pair() certificates.Pair {
 
 func (k checker) cluster(taken *claims) {
 	c := &k.Cluster
-	missing, some := "", c.Replicated || c.SecretsKey != "" || c.OnLoss != "wait"
+	missing, some := "", c.Replicated || c.Replicate || c.SecretsKey != "" || c.OnLoss != "wait"
 	for _, s := range [][2]string{{"ca", c.CA}, {"key", c.Key}, {"certificate", c.Certificate}, {"address", c.Address},
 		{"database", string(c.Database)}} {
 		if some = some || s[1] != ""; s[1] == "" {

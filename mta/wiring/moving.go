@@ -71,6 +71,11 @@ func (d Adopting) Gone(node uint16) bool {
 	})
 }
 
+// Leave is Gone of the membership.
+func (d Adopting) Leave(ctx context.Context, node uint16, off bool) (func(path string) error, error) {
+	return d.Membership.Gone(ctx, node, off)
+}
+
 // Mover makes what moves the mail of a dead node to all other members, also to one that has its number now. cfg is of
 // its data directory.
 func (d Adopting) Mover(dead membership.Dead, cfg *config.Config, mail moving.Mail) (*moving.Mover, error) {

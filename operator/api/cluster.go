@@ -4,6 +4,8 @@ import (
 	"context"
 	"path/filepath"
 	"time"
+
+	"example.org/mta/cluster/ca"
 )
 
 // Cluster is how the cluster and this relay's part in it are.
@@ -22,9 +24,19 @@ type Cluster struct {
 	Waiting int      `json:"changes_waiting"`       // changes, of what all nodes know, that wait on this relay's disk
 	Trouble []string `json:"trouble"`               // the reasons of the cluster's alarms
 	// the queue of this relay moves to the others, or other nodes have not answered whether they have some of it
-	Moving *Moving `json:"moving,omitempty"`
+	Moving *Moving    `json:"moving,omitempty"`
+	Copy   *QueueCopy `json:"copy,omitempty"` // of this relay's queue in the database; absent: there is none
 
 	Members []ClusterMember `json:"members"` // as read last, by number
+}
+
+// QueueCopy is how far the copy of a queue in the database is.
+type QueueCopy struct {
+	Log     uint64  `json:"log"`     // its number
+	Entry   uint64  `json:"entry"`   // the newest in the log
+	Octets  int64   `json:"octets"`  // of the queue that are in the log
+	Waiting int64   `json:"waiting"` // octets that are not there yet
+	Lag     float64 `json:"lag"`     // seconds for which the oldest change has waited
 }
 
 // ClusterMember is a node of a cluster.
@@ -71,9 +83,10 @@ type MovingNode struct {
 	LeftOut    string `json:"left_out,omitempty"` // why it takes no mail now; absent: it does
 }
 
-// Adopt has a dead node's mail move to the living nodes, from its data directory.
+// Adopt has a dead node's mail move to the living nodes: from its data directory, or from its copy in the database.
 type Adopt struct {
-	Dir  string `json:"dir"`            // the directory, in full, as this node sees it
+	Dir  string `json:"dir,omitempty"`  // the directory, in full, as this node sees it
+	Node int    `json:"node,omitempty"` // or the number of a node with `replicate`, whose copy is restored first
 	Dead bool   `json:"dead,omitempty"` // the machine of that node is off, although the node may have just answered
 	// go on although some of it can't move: damaged mail, events, or keys of requests; it stays and is named
 	Accept bool `json:"accept,omitempty"`
@@ -82,7 +95,12 @@ type Adopt struct {
 
 // Check implements api.Checked.
 func (a *Adopt) Check() error {
-	if !filepath.IsAbs(a.Dir) {
+	switch {
+	case a.Node != 0 && a.Dir != "":
+		return Invalid("give one of the two", "a node and a directory are given")
+	case a.Node < 0 || a.Node > ca.LastNode:
+		return Invalid("'mta cluster status' lists the nodes", "%d is not the number of a node", a.Node)
+	case a.Node == 0 && !filepath.IsAbs(a.Dir):
 		return Invalid("give it from / on", "%.200q is not a directory in full", a.Dir)
 	}
 	return nil

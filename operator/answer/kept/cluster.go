@@ -15,6 +15,8 @@ type Cluster struct {
 	Mover  *moving.Mover          // likewise
 	Relay  Relay
 	Queued func() int64 // recipients in the queue
+	// Copy returns how far the copy of the queue is, nil for none, and what is wrong with it, "": nothing.
+	Copy func() (*api.QueueCopy, string)
 }
 
 // Relay takes new mail, or not.
@@ -26,10 +28,11 @@ type Relay interface {
 func (c Cluster) Cluster(context.Context) (api.Cluster, error) {
 	s := c.Part.Status()
 	part, database, standby, certificate := c.Part.Trouble()
+	copied, late := c.Copy()
 	out := api.Cluster{On: c.Part != nil, Node: int(s.Number), Takes: s.Takes, Shards: len(s.Shards),
 		Silent: s.Silent.Seconds(), Waiting: s.Waiting, OnLoss: s.OnLoss, Part: s.Reserve,
-		Members: make([]api.ClusterMember, len(s.Members)),
-		Trouble: slices.DeleteFunc([]string{part, database, standby, certificate},
+		Members: make([]api.ClusterMember, len(s.Members)), Copy: copied,
+		Trouble: slices.DeleteFunc([]string{late, part, database, standby, certificate},
 			func(why string) bool { return why == "" })}
 	if moves := c.Mover.Status(); moves.On || moves.Waiting > 0 {
 		is := c.moving()

@@ -1,0 +1,285 @@
+// Package replica keeps a copy of the queue in the database of the cluster, so that the queue outlives its machine: see
+// packages shipping and spool. Take restores the queue of a node that is gone.
+//
+// A directory and a log belong together by a mark in the directory: the session of the last process that had both. So a
+// log is never continued from an empty or an old directory, and a directory that another node has taken the mail of
+// never starts.
+package replica
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"time"
+
+	"example.org/mta/cluster/ca"
+	"example.org/mta/cluster/postgres"
+	"example.org/mta/cluster/spool"
+	"example.org/mta/internal/format"
+	"example.org/mta/internal/smallfile"
+	"example.org/mta/mta/config"
+	"example.org/mta/mta/datadir"
+	"example.org/mta/operator/api"
+	"example.org/mta/queue/store"
+	"example.org/mta/queue/vfs"
+	"example.org/mta/queue/vfs/shipping"
+)
+
+const (
+	// late is for how long changes may wait for the database before that is an alarm.
+	late = 5 * time.Second
+	// frozen is for how long they may wait before nothing more is handed out: what is delivered meanwhile would be
+	// delivered twice if another node took over now.
+	frozen = time.Second
+	// silence is for how long nothing may have been written, likewise. A node that another one takes over for its
+	// silence has been frozen for long.
+	silence = 2 * shipping.Beat
+)
+
+// Engine is the database.
+type Engine interface {
+	spool.Sealer
+	Close()
+}
+
+// Config is a Replica's.
+type Config struct {
+	Dir    string // the queue's
+	Mark   string // the file that names the directory's log
+	FS     vfs.FS // nil: the operating system's
+	Node   uint16
+	Engine Engine // closed with the Replica
+	Now    func() time.Time
+	Log    *slog.Logger
+}
+
+// Replica is an open copy; nil is that of a queue without one. It has the lock of the queue's directory.
+//
+// Goroutines: the one of its file system, which ends with Close.
+type Replica struct {
+	fs     *shipping.FS
+	log    *spool.Log
+	engine Engine
+	lock   io.Closer
+}
+
+// Open brings the directory and its log together. While the database does not answer it waits, until ctx ends. An error
+// that is format.ErrRefused stays until an operator acts.
+func Open(ctx context.Context, c Config) (r *Replica, err error) {
+	r = &Replica{engine: c.Engine}
+	defer func() {
+		if err != nil {
+			r.Close()
+			r = nil
+		}
+	}()
+	if r.lock, err = c.lock(); err != nil {
+		return r, err
+	}
+	if r.log, err = c.open(ctx); err != nil {
+		return r, err
+	}
+	image, err := r.log.Read(ctx)
+	if err != nil {
+		return r, err
+	}
+	began := time.Now()
+	r.fs, err = shipping.Open(ctx, shipping.Config{FS: held{c.FS}, Dir: c.Dir, Names: store.Shipped(), Log: r.log,
+		Slog: c.Log}, image)
+	if err == nil {
+		c.Log.Info("the queue has a copy in the database of the cluster", "log", r.log.Opened().Log,
+			"entries", image.Entry(), "took", time.Since(began).Round(time.Millisecond))
+	}
+	return r, err
+}
+
+// lock takes the lock of the queue's directory, before anything is done to its log.
+func (c *Config) lock() (io.Closer, error) {
+	if c.FS == nil {
+		c.FS = vfs.OS()
+	}
+	if err := c.FS.MkdirAll(c.Dir); err != nil {
+		return nil, err
+	}
+	return c.FS.Lock(filepath.Join(c.Dir, store.LockName))
+}
+
+// held is a file system in which the lock is already there.
+type held struct{ vfs.FS }
+
+func (held) Lock(string) (io.Closer, error) { return io.NopCloser(nil), nil }
+
+// FS is the file system for the queue.
+func (r *Replica) FS() vfs.FS { return r.fs }
+
+// Close puts into the database what waits, for a few seconds. The queue was closed before.
+func (r *Replica) Close() error {
+	if r == nil {
+		return nil
+	}
+	var errs []error
+	if r.fs != nil {
+		errs = append(errs, r.fs.Close())
+	}
+	r.engine.Close()
+	if r.lock != nil {
+		errs = append(errs, r.lock.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Status returns how far the copy is, nil for none, and why it is not up to date, so that no mail is accepted and
+// delivered; "" if it is.
+func (r *Replica) Status() (is *api.QueueCopy, trouble string) {
+	if r == nil {
+		return nil, ""
+	}
+	s := r.fs.Status()
+	switch {
+	case s.Broken != nil:
+		trouble = "the copy of the queue in the database has ended: " + s.Broken.Error()
+	case s.Oldest > late || s.Silent > silence:
+		trouble = fmt.Sprintf("for %s the database has not taken what the queue writes: mail is neither accepted nor "+
+			"delivered", s.Silent.Round(time.Second))
+		if err := r.log.Fault(); err != nil {
+			trouble += ": " + err.Error()
+		}
+	}
+	return &api.QueueCopy{Log: r.log.Opened().Log, Entry: s.Entry, Octets: s.Octets, Waiting: s.Waiting,
+		Lag: s.Oldest.Seconds()}, trouble
+}
+
+// Frozen returns a function that reports whether nothing may be handed out now, since the database does not know what
+// becomes of it; nil for a queue without a copy.
+func (r *Replica) Frozen() func() bool {
+	if r == nil {
+		return nil
+	}
+	return func() bool {
+		s := r.fs.Status()
+		return s.Oldest > frozen || s.Silent > silence || s.Broken != nil
+	}
+}
+
+// Ended returns why nothing will be in the copy any more, such as that another node has the mail; nil while it goes on.
+func (r *Replica) Ended() error {
+	if r == nil {
+		return nil
+	}
+	return r.fs.Status().Broken
+}
+
+// mark is what the directory has of its log.
+type mark struct {
+	Log     uint64 // 0: none yet
+	Session uint64 // the newest that is known to have been begun
+	Next    uint64 // one that may have been
+}
+
+func readMark(path string) (m mark, err error) {
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return m, nil
+	}
+	if err == nil {
+		_, err = smallfile.Unmarshal(text, &m)
+	}
+	if err != nil {
+		err = fmt.Errorf("%s: %w", path, err)
+	}
+	return m, err
+}
+
+// open begins a session of the log.
+func (c *Config) open(ctx context.Context) (*spool.Log, error) {
+	m, err := readMark(c.Mark)
+	if err != nil {
+		return nil, err
+	}
+	if m.Next == m.Session {
+		// A copy of the directory comes to another one, whatever its clock.
+		m.Next = max(m.Session, uint64(c.Now().UnixMicro())) + 1 + rand.Uint64N(1<<32)
+		if err = smallfile.WriteObject(c.Mark, 0o600, &m); err != nil {
+			return nil, err
+		}
+	}
+	var l *spool.Log
+	var said time.Time
+	for {
+		l, err = spool.Open(ctx, c.Engine, spool.Claim{Node: c.Node, Log: m.Log, Session: m.Session, Next: m.Next})
+		if err == nil || errors.As(err, new(*spool.Taken)) || postgres.Unfit(err) || ctx.Err() != nil {
+			break
+		}
+		if now := c.Now(); now.Sub(said) > 10*time.Second {
+			said = now
+			c.Log.Warn("the queue waits for the database of the cluster, which has its copy", "error", err)
+		}
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+		}
+	}
+	if taken := (*spool.Taken)(nil); errors.As(err, &taken) {
+		return nil, refusal{err}
+	}
+	if err != nil {
+		return nil, err
+	}
+	m = mark{l.Opened().Log, m.Next, m.Next}
+	return l, smallfile.WriteObject(c.Mark, 0o600, &m)
+}
+
+// refusal is format.ErrRefused.
+type refusal struct{ error }
+
+func (r refusal) Unwrap() error      { return r.error }
+func (refusal) Is(target error) bool { return target == format.ErrRefused }
+
+// Database opens that of a configuration's cluster.
+func Database(cfg *config.Config) (Engine, error) {
+	return postgres.Open(postgres.Config{Database: string(cfg.Cluster.Database), Replicated: cfg.Cluster.Replicated,
+		Most: connections})
+}
+
+// connections to the database are one for entries, and one to drop those that nothing needs.
+const connections = 2
+
+// MarkOf is the file that names the log of a configuration's queue. Without it the directory has none.
+func MarkOf(cfg *config.Config) string { return cfg.Cluster.Path + "-copy" }
+
+// Of opens the copy of a configuration's queue, nil if there is to be none: then one that was is ended. The queue
+// stands on the file system fs, nil: the operating system's.
+func Of(ctx context.Context, cfg *config.Config, fs vfs.FS, now func() time.Time, log *slog.Logger) (*Replica, error) {
+	k := &cfg.Cluster
+	c := Config{Dir: datadir.Queue(cfg), Mark: MarkOf(cfg), FS: fs, Now: now, Log: log}
+	m, err := readMark(c.Mark)
+	switch {
+	case err != nil || m.Next == 0 && !k.Replicate:
+		return nil, err
+	case !k.On():
+		return nil, refusal{fmt.Errorf("the queue in %s has a copy in the database of a cluster, from which another "+
+			"node could deliver it, too: start this relay once with the cluster block, without 'replicate'", c.Dir)}
+	}
+	own, err := tls.LoadX509KeyPair(k.Certificate, k.Key)
+	if err == nil {
+		_, c.Node, err = ca.Identity(own.Leaf)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", k.Certificate, err)
+	}
+	if c.Engine, err = Database(cfg); err != nil {
+		return nil, err
+	}
+	if k.Replicate {
+		return Open(ctx, c)
+	}
+	defer c.Engine.Close()
+	return nil, End(ctx, c)
+}

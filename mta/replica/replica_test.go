@@ -1,0 +1,525 @@
+package replica
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"example.org/mta/cluster/spool"
+	"example.org/mta/cluster/spool/spooltest"
+	"example.org/mta/internal/bubble"
+	"example.org/mta/internal/format"
+	"example.org/mta/mta/config"
+	"example.org/mta/queue/store"
+	"example.org/mta/queue/vfs"
+)
+
+// world is a database, and the directory of node 1.
+type world struct {
+	*testing.T
+	spooltest.Memory
+	dir  string
+	ago  float64 // of all logs
+	open int     // uses of the database
+
+	mu    sync.Mutex // guards what follows
+	log   bytes.Buffer
+	fails func(after bool) error
+}
+
+// within runs a test in virtual time.
+func within(t *testing.T, f func(*world)) {
+	dir := bubble.Folder(t)
+	bubble.Test(t, func(t *testing.T) {
+		w := &world{T: t, dir: dir, ago: 3600}
+		w.Outage = w.outage
+		if f(w); w.open != 0 {
+			t.Errorf("the database is still open %d times", w.open)
+		}
+	})
+}
+
+func (w *world) outage(after bool) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.fails == nil {
+		return nil
+	}
+	return w.fails(after)
+}
+
+// fail has calls of the database fail; nil: no more.
+func (w *world) fail(f func(after bool) error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.fails = f
+}
+
+// used is a use of the database.
+type used struct{ *world }
+
+func (u used) Close() { u.world.open-- }
+
+func (w *world) Logs(ctx context.Context) ([]spool.Status, error) {
+	all, err := w.Memory.Logs(ctx)
+	for i := range all {
+		all[i].Ago = w.ago
+	}
+	return all, err
+}
+
+func (w *world) use() Engine {
+	w.open++
+	return used{w}
+}
+
+func (w *world) Write(b []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.log.Write(b)
+}
+
+func (w *world) said(words string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return strings.Count(w.log.String(), words)
+}
+
+func (w *world) slog() *slog.Logger { return slog.New(slog.NewTextHandler(w, nil)) }
+
+func (w *world) config() Config {
+	return Config{Dir: w.dir + "/queue", Mark: w.dir + "/mark", Node: 1, Engine: w.use(), Now: time.Now, Log: w.slog()}
+}
+
+func (w *world) ok(err error) {
+	w.Helper()
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (w *world) start() *Replica {
+	w.Helper()
+	r, err := Open(w.Context(), w.config())
+	w.ok(err)
+	return r
+}
+
+// write makes a file of a queue.
+func (w *world) write(r *Replica, name string) error {
+	f, err := r.FS().Create(w.dir + "/queue/" + name)
+	if err == nil {
+		_, err = f.WriteAt([]byte("mail in "+name), 0)
+	}
+	if err == nil {
+		err = errors.Join(f.Sync(), f.Close())
+	}
+	return err
+}
+
+// has compares the files that are in a directory.
+func (w *world) has(dir string, want ...string) {
+	w.Helper()
+	files, err := vfs.OS().List(dir)
+	w.ok(err)
+	var got []string
+	for _, f := range files {
+		if f.Name == store.LockName {
+			continue
+		}
+		got = append(got, f.Name)
+		if text, err := os.ReadFile(filepath.Join(dir, f.Name)); err != nil || string(text) != "mail in "+f.Name {
+			w.Errorf("%s has %q, %v", f.Name, text, err)
+		}
+	}
+	if !slices.Equal(got, want) {
+		w.Errorf("%s has %q, want %q", dir, got, want)
+	}
+}
+
+func (w *world) logs() []spool.Status {
+	w.Helper()
+	all, err := w.Logs(w.Context())
+	w.ok(err)
+	return all
+}
+
+func (w *world) mark() string {
+	text, err := os.ReadFile(w.dir + "/mark")
+	if !errors.Is(err, fs.ErrNotExist) {
+		w.ok(err)
+	}
+	return string(text)
+}
+
+// refused expects that the relay does not start, until an operator acts.
+func (w *world) refused(words ...string) {
+	w.Helper()
+	r, err := Open(w.Context(), w.config())
+	if r != nil || !errors.Is(err, format.ErrRefused) {
+		w.Fatalf("the error is %v", err)
+	}
+	for _, words := range words {
+		if !strings.Contains(err.Error(), words) {
+			w.Errorf("the error is %q, want %q", err, words)
+		}
+	}
+}
+
+func TestADirectoryAndItsLog(t *testing.T) {
+	within(t, func(w *world) {
+		r := w.start()
+		w.ok(w.write(r, "1"))
+		old := w.mark()
+		w.ok(r.Close())
+		r = w.start()
+		w.ok(w.write(r, "2"))
+		if is := w.logs(); len(is) != 1 || is[0].Node != 1 || is[0].Session <= uint64(time.Now().UnixMicro()) {
+			w.Fatalf("the logs are %+v", is)
+		}
+		w.ok(r.Close())
+		now, before := w.mark(), fmt.Sprint(w.logs())
+		w.ok(os.WriteFile(w.dir+"/mark", []byte(old), 0o600))
+		w.refused("has opened log 1 of node 1's queue after", "if this is an old copy", "'mta cluster takeover 1'")
+		w.ok(os.Remove(w.dir + "/mark"))
+		w.refused("was written with another directory than this one: restore that", "'mta cluster takeover 1'")
+		w.refused("was written with another directory") // the mark of the attempt changes nothing
+		if is := fmt.Sprint(w.logs()); is != before {
+			w.Errorf("the logs are %s, were %s", is, before)
+		}
+		w.ok(os.WriteFile(w.dir+"/mark", []byte(now), 0o600))
+		w.ok(os.Remove(w.dir + "/queue/1"))
+		r = w.start()
+		w.has(w.dir+"/queue", "1", "2")
+		w.ok(r.Close())
+		w.ok(w.Lose(1, 0)) // and the database counts for a directory of its session
+		r = w.start()
+		w.ok(r.Close())
+		if is := w.logs(); is[0].Entries == 0 {
+			w.Errorf("the log is %+v", is)
+		}
+		w.ok(os.WriteFile(w.dir+"/mark", []byte(strings.Replace(now, "Log", "Lag", 1)), 0o600))
+		if _, err := Open(w.Context(), w.config()); err == nil || !strings.Contains(err.Error(), w.dir+"/mark: ") {
+			w.Errorf("a damaged mark: %v", err)
+		}
+	})
+}
+
+// TestASecondProcess of the same directory does nothing to the log of the first, also if it has it end.
+func TestASecondProcess(t *testing.T) {
+	within(t, func(w *world) {
+		r := w.start()
+		mark, before := w.mark(), fmt.Sprint(w.logs())
+		if _, err := Open(w.Context(), w.config()); !errors.Is(err, vfs.ErrLocked) {
+			w.Errorf("a second process: %v", err)
+		}
+		c := w.config()
+		if err := End(w.Context(), c); !errors.Is(err, vfs.ErrLocked) {
+			w.Errorf("a second process that ends the log: %v", err)
+		}
+		c.Engine.Close()
+		if w.mark() != mark || fmt.Sprint(w.logs()) != before {
+			w.Error("it has changed something")
+		}
+		w.ok(w.write(r, "1"))
+		w.ok(r.Close())
+	})
+}
+
+var errOutage = errors.New("no answer")
+
+// TestACrashBeforeTheFirstEntry: the process ends before its session is begun, or before it knows that it is.
+func TestACrashBeforeTheFirstEntry(t *testing.T) {
+	for _, after := range []bool{false, true} {
+		within(t, func(w *world) {
+			for start := range 2 {
+				w.fail(func(is bool) error {
+					if is == after {
+						return errOutage
+					}
+					return nil
+				})
+				ctx, cancel := context.WithTimeout(w.Context(), 3*time.Second)
+				if _, err := Open(ctx, w.config()); !errors.Is(err, errOutage) || errors.Is(err, format.ErrRefused) {
+					w.Errorf("the error is %v", err)
+				}
+				cancel()
+				w.fail(nil)
+				time.Sleep(time.Minute)
+				r := w.start()
+				w.ok(w.write(r, fmt.Sprint(start)))
+				w.ok(r.Close())
+			}
+			if is := w.logs(); len(is) != 1 || is[0].Last == 0 {
+				w.Errorf("the logs are %+v", is)
+			}
+		})
+	}
+}
+
+func TestTheDatabaseIsAwayAtTheStart(t *testing.T) {
+	within(t, func(w *world) {
+		began := time.Now()
+		w.fail(func(bool) error {
+			if time.Since(began) < time.Minute {
+				return errOutage
+			}
+			return nil
+		})
+		r := w.start()
+		if took, said := time.Since(began), w.said("the queue waits for the database"); took != time.Minute || said != 6 {
+			w.Errorf("it goes on after %s, and has said %d times that it waits", took, said)
+		}
+		w.ok(w.write(r, "1"))
+		w.ok(r.Close())
+		w.fail(func(bool) error { return &pgconn.PgError{Code: "42501", Message: "permission denied"} })
+		began = time.Now()
+		if _, err := Open(w.Context(), w.config()); err == nil || time.Since(began) != 0 {
+			w.Errorf("a database that is not ours: %v, after %s", err, time.Since(began))
+		}
+	})
+}
+
+func TestTrouble(t *testing.T) {
+	within(t, func(w *world) {
+		if is, trouble := (*Replica)(nil).Status(); is != nil || trouble != "" {
+			w.Errorf("%+v, %q", is, trouble)
+		}
+		r := w.start()
+		status := func(want string) {
+			w.Helper()
+			if _, trouble := r.Status(); trouble != want {
+				w.Errorf("the trouble is %q, want %q", trouble, want)
+			}
+		}
+		w.ok(w.write(r, "1"))
+		if is, _ := r.Status(); is.Log != 1 || is.Entry != 1 || is.Octets != 9 || is.Waiting != 0 || is.Lag != 0 {
+			w.Errorf("%+v", is)
+		}
+		w.fail(func(bool) error { return errOutage })
+		written := make(chan error)
+		go func() { written <- w.write(r, "2") }()
+		time.Sleep(5 * time.Second)
+		status("")
+		time.Sleep(2 * time.Second)
+		status("for 7s the database has not taken what the queue writes: mail is neither accepted nor delivered: no answer")
+		if is, _ := r.Status(); is.Waiting != 9 || is.Lag != 7 {
+			w.Errorf("%+v", is)
+		}
+		w.fail(nil)
+		w.ok(<-written)
+		status("")
+		if a, err := w.SealLog(w.Context(), 1, 2, 2); err != nil || !a.Done {
+			w.Fatal(a, err)
+		}
+		time.Sleep(10 * time.Second) // the next beat finds it
+		status("the copy of the queue in the database has ended: log 1 of node 1's queue was sealed by node 2, which has " +
+			"the mail now: this process must not deliver it, too: stop it")
+		if err := w.write(r, "3"); !errors.As(err, new(*spool.Taken)) {
+			w.Error(err)
+		}
+		w.ok(r.Close()) // the log has all that there is
+		w.refused("sealed by node 2, which has the mail now")
+	})
+}
+
+func (w *world) taker(node uint16) *Taker {
+	return &Taker{Open: func() (Engine, error) { return w.use(), nil }, Node: node, Log: w.slog()}
+}
+
+func (w *world) find(node uint16, off bool) spool.Status {
+	w.Helper()
+	l, err := w.taker(node).Find(w.Context(), 1, off)
+	w.ok(err)
+	return l
+}
+
+// notTaken expects a refusal.
+func (w *world) notTaken(err error, words string) {
+	w.Helper()
+	if !errors.As(err, new(Refusal)) || !strings.Contains(err.Error(), words) {
+		w.Errorf("the error is %v, want %q", err, words)
+	}
+}
+
+func (w *world) notFound(node uint16, words string) {
+	w.Helper()
+	_, err := w.taker(node).Find(w.Context(), 1, false)
+	w.notTaken(err, words)
+}
+
+func TestATakeover(t *testing.T) {
+	within(t, func(w *world) {
+		w.notFound(2, "the database has no copy of the queue of node 1")
+		r := w.start()
+		w.ok(w.write(r, "1"))
+		w.ago = 59
+		w.notFound(2, "node 1 has written 59s ago: stop it and wait for 1m0s; --dead if its machine is off")
+		if l := w.find(2, true); l.Log != 1 {
+			w.Errorf("%+v is found", l)
+		}
+		w.ago = 60
+		l := w.find(2, false)
+		into, before := w.dir+"/into", fmt.Sprint(w.logs())
+		w.ok(w.taker(2).Look(w.Context(), l, into+"-dry-run"))
+		w.has(into+"-dry-run", "1")
+		if is := fmt.Sprint(w.logs()); is != before {
+			w.Errorf("a look changes the logs to %s from %s", is, before)
+		}
+		w.ok(w.write(r, "2"))
+		w.notTaken(w.taker(2).Take(w.Context(), l, into), "stop node 1, and give the command again")
+		w.ok(w.write(r, "3"))
+		l = w.find(2, false)
+		for _, lost := range []string{"", "2"} {
+			w.ok(w.taker(2).Take(w.Context(), l, into))
+			w.has(into, "1", "2", "3")
+			if _, err := os.Stat(into + "/" + store.LockName); err != nil {
+				w.Error(err)
+			}
+			w.ok(os.RemoveAll(into + "/" + lost))
+			w.ago = 0
+			l = w.find(2, false) // its own seal: it goes on
+		}
+		if err := w.write(r, "4"); !errors.As(err, new(*spool.Taken)) {
+			w.Errorf("the node goes on: %v", err)
+		}
+		r.Close()
+		w.refused("sealed by node 2")
+		w.notFound(3, "node 2 has begun to take over the queue of node 1: go on there")
+		w.notTaken(w.taker(3).Take(w.Context(), l, into), "another node has taken it over")
+		w.ok(w.taker(3).Discard(w.Context(), l.Log))
+		if is := w.logs()[0]; is.Entries == 0 {
+			w.Error("another node discards the log")
+		}
+		w.ok(os.RemoveAll(w.dir + "/queue"))
+		w.ok(os.Remove(w.dir + "/mark"))
+		r = w.start()
+		w.ok(w.write(r, "new"))
+		w.ok(r.Close())
+		w.ago = 60
+		if l := w.find(2, false); l.Log != 1 {
+			w.Errorf("%+v is found: not the one that was begun", l)
+		}
+		if l := w.find(3, false); l.Log != 2 {
+			w.Errorf("%+v is found", l)
+		}
+		w.ok(w.taker(2).Discard(w.Context(), 1))
+		if l = w.find(2, false); l.Log != 2 || l.Sealed != 0 {
+			w.Errorf("%+v is found", l)
+		}
+		w.ok(w.taker(2).Take(w.Context(), l, into+"-2"))
+		w.has(into+"-2", "new")
+		w.ok(w.taker(2).Discard(w.Context(), 2))
+		w.notFound(2, "the database has no copy of the queue of node 1")
+		none := &Taker{Open: func() (Engine, error) { return nil, errOutage }}
+		if _, err := none.Find(w.Context(), 1, true); !errors.Is(err, errOutage) {
+			w.Error(err)
+		}
+	})
+}
+
+// TestADamagedCopy is not taken over in part: the error names what is damaged.
+func TestADamagedCopy(t *testing.T) {
+	within(t, func(w *world) {
+		r := w.start()
+		w.ok(w.write(r, "1"))
+		w.ok(w.write(r, "2"))
+		w.ok(r.Close())
+		w.ok(w.Damage(1, 2, true))
+		err := w.taker(2).Take(w.Context(), w.find(2, false), w.dir+"/into")
+		if err == nil || !strings.Contains(err.Error(), "log 1 of node 1's queue: entry 2: it is damaged") {
+			w.Errorf("the error is %v", err)
+		}
+	})
+}
+
+// TestEnd has the end of a copy cut off before or after each call of the database.
+func TestEnd(t *testing.T) {
+	for cut := range 2 * 3 {
+		within(t, func(w *world) {
+			end := func() error {
+				ctx, cancel := context.WithTimeout(w.Context(), time.Second/2)
+				defer cancel()
+				c := w.config()
+				defer c.Engine.Close()
+				return End(ctx, c)
+			}
+			w.ok(end()) // there is none
+			r := w.start()
+			w.ok(w.write(r, "1"))
+			w.ok(r.Close())
+			calls := 0
+			w.fail(func(bool) error {
+				if calls++; calls > cut {
+					return errOutage
+				}
+				return nil
+			})
+			if err := end(); !errors.Is(err, errOutage) || w.mark() == "" {
+				w.Errorf("cut off at %d, it ends with %v, and the mark %q", cut, err, w.mark())
+			}
+			w.fail(nil)
+			for range 2 {
+				w.ok(end())
+			}
+			if is := w.logs(); len(is) != 1 || is[0].Sealed != 1 || is[0].Entries != 0 || w.mark() != "" {
+				w.Errorf("cut off at %d, the logs are %+v, the mark %q", cut, is, w.mark())
+			}
+			w.notFound(2, "the database has no copy of the queue of node 1")
+			r = w.start()
+			w.ok(r.Close())
+			if is := w.logs(); len(is) != 2 {
+				w.Errorf("the logs are %+v", is)
+			}
+		})
+	}
+	within(t, func(w *world) { // mail that another node has is not delivered
+		r := w.start()
+		w.ok(r.Close())
+		_, err := w.SealLog(w.Context(), 1, 2, w.logs()[0].Last)
+		w.ok(err)
+		c := w.config()
+		defer c.Engine.Close()
+		if err := End(w.Context(), c); !errors.Is(err, format.ErrRefused) || w.mark() == "" {
+			w.Errorf("the error is %v", err)
+		}
+	})
+}
+
+func TestWithoutACluster(t *testing.T) {
+	cfg := &config.Config{DataDir: t.TempDir()}
+	cfg.Cluster.Path = cfg.DataDir + "/cluster"
+	of := func() (*Replica, error) { return Of(t.Context(), cfg, nil, time.Now, slog.New(slog.DiscardHandler)) }
+	if r, err := of(); r != nil || err != nil {
+		t.Errorf("without a mark: %v", err)
+	}
+	w := &world{T: t}
+	c := Config{Dir: cfg.DataDir + "/queue", Mark: cfg.DataDir + "/cluster-copy", Node: 1, Engine: w.use(), Now: time.Now,
+		Log: w.slog()}
+	r, err := Open(t.Context(), c)
+	if err != nil || r.Close() != nil {
+		t.Fatal(err)
+	}
+	if r, err := of(); r != nil || !errors.Is(err, format.ErrRefused) ||
+		!strings.Contains(err.Error(), "start this relay once with the cluster block, without 'replicate'") {
+		t.Errorf("with a mark: %v", err)
+	}
+	cfg.Cluster.Database, cfg.Cluster.Certificate = "host=localhost", cfg.DataDir+"/none.pem"
+	for _, cfg.Cluster.Replicate = range []bool{false, true} {
+		if r, err := of(); r != nil || err == nil || !strings.Contains(err.Error(), "/none.pem") {
+			t.Errorf("without a certificate: %v", err)
+		}
+	}
+}
