@@ -17,11 +17,8 @@ import (
 // what is left of the two, or with a new disk and the log. The promises are those of TestPowerCutAtEveryWrite.
 func TestPowerCutWithALog(t *testing.T) {
 	for seed := *cutFirst; seed < *cutFirst+int64(*cutSeeds); seed++ {
-		ops, entries, step := 1, 1, 1
-		if raceEnabled {
-			step = 8 // the rest is for the runs without the detector, which are ten times quicker
-		}
-		for cut := 0; cut <= ops+entries; cut += step {
+		ops, entries := 1, 1
+		for cut := 0; cut <= ops+entries; cut += *step {
 			ok := t.Run(fmt.Sprintf("seed=%d/cut=%d", seed, cut), func(t *testing.T) {
 				inTime(t, func(t *testing.T) {
 					atOp, atEntry := cut, 0
@@ -38,7 +35,7 @@ func TestPowerCutWithALog(t *testing.T) {
 				return
 			}
 		}
-		t.Logf("seed %d: power was cut at every %d. of %d operations and %d entries", seed, step, ops, entries)
+		t.Logf("seed %d: power was cut at every %d. of %d operations and %d entries", seed, *step, ops, entries)
 	}
 }
 
