@@ -214,7 +214,10 @@ func (a *Adopter) adopt(ctx context.Context, c api.Adopt) (done api.Adopted, err
 	if !d.mark.Ended.IsZero() {
 		done.Adoption = api.Adoption{Dir: d.cfg.DataDir, NodeID: d.cfg.NodeID, Ended: d.mark.Ended,
 			Moving: api.Moving{Node: int(d.node.Number)}}
-		return done, nil
+		if d.log != 0 && !c.DryRun { // which the end of this relay kept from being done
+			err = a.discard(d)
+		}
+		return done, err
 	}
 	if c.DryRun {
 		done.Adoption = api.Adoption{Dir: d.cfg.DataDir, NodeID: d.cfg.NodeID, Letters: d.letters,
