@@ -85,6 +85,8 @@ type Options struct {
 	places func(*config.Config) []format.Place
 	// Bind tries to use an address of a source. Nil: delivery.Bind. For tests of one that moves.
 	Bind func(netip.Addr) error
+	// Context ends what New waits for. Nil: nothing does.
+	Context context.Context
 	// QueueFS is the file system that the queue stands on. Nil: the operating system's. For tests of a full disk, and
 	// of a queue in memory.
 	QueueFS vfs.FS

@@ -207,18 +207,15 @@ func (r *stores) newPolicy(cfg *config.Config) *wiring.Policy {
 }
 
 func (r *stores) openQueue(cfg *config.Config, undo *undoer) error {
-	began, fs := time.Now(), r.opts.QueueFS
+	began := time.Now()
 	var err error
-	if r.copy, err = replica.Of(context.Background(), cfg, fs, r.now, r.log); err != nil {
+	if r.copy, err = replica.Of(r.opts.Context, cfg, r.opts.QueueFS, r.now, r.log); err != nil {
 		return err
 	}
 	undo.add(func() { r.copy.Close() })
-	if r.copy != nil {
-		fs = r.copy.FS()
-	}
 	q, err := queue.Open(queue.Config{
 		Dir:         datadir.Queue(cfg),
-		FS:          fs,
+		FS:          r.copy.Under(r.opts.QueueFS),
 		Log:         r.log,
 		Format:      r.data.Number(store.Format),
 		SegmentSize: int64(cfg.Queue.SegmentSize),

@@ -3,6 +3,7 @@ package membership
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"time"
 
 	"example.org/mta/cluster/postgres"
@@ -55,15 +56,41 @@ func (m *Membership) Dead(ctx context.Context, path string, off bool) (d Dead, e
 	return d, d.may(have, own, row, view.Now, off)
 }
 
-// Gone returns a function that has a new directory be the data directory of a node that is gone, for what another node
-// has of its files. It is a Refusal while that node answers, unless its machine is known to be off.
+// Newest is a Refusal if the data directory of a node, of which the file is that of package node, is an older copy, or
+// its node was forgotten: by the node's row. A directory that has joined no cluster is the newest.
+func Newest(ctx context.Context, e interface {
+	View(context.Context) (postgres.View, error)
+}, path string, node uint16,
+) error {
+	have, err := read(path)
+	if err != nil || have.Incarnation == 0 {
+		return err
+	}
+	view, err := e.View(ctx)
+	if err != nil {
+		return err
+	}
+	switch row := find(view, node); {
+	case row == nil || row.Incarnation < have.Incarnation: // see package membership
+	case row.Incarnation > have.Incarnation && !row.Forgotten, have.behind(row):
+		return final{Refusal(fmt.Sprintf("node %d: %s is an old copy of its data directory: another one was used since",
+			node, filepath.Dir(path)))}
+	}
+	return nil
+}
+
+// Gone is the beginning of a data directory that is made of what others have of a node's files: it returns a function
+// that writes the file of package node. It is a Refusal while the node answers, unless its machine is known to be off.
 func (m *Membership) Gone(ctx context.Context, number uint16, off bool) (leave func(path string) error, err error) {
 	view, err := m.cfg.reader.View(ctx)
 	if err != nil {
 		return nil, err
 	}
 	row := find(view, number)
+	mixed := m.mixed(number)
 	switch {
+	case mixed != "":
+		return nil, Refusal(fmt.Sprintf("%s, and this one %s: upgrade the nodes first", mixed, m.cfg.Version))
 	case row == nil:
 		return nil, Refusal(fmt.Sprintf("the database has no row of node %d, by which its name is known", number))
 	case number == m.number:

@@ -1109,11 +1109,36 @@ func TestAnOldCopyOfADeadNode(t *testing.T) {
 			wants(copied, "later. What has left since it was made would leave twice. If you have no newer copy, 'mta cluster forget 1' first", off)
 			wants(path, "", off)
 		}
+		newest := func(path string) error { return Newest(t.Context(), s.db, path, 1) }
+		if err := errors.Join(newest(path), newest(path+"-none")); err != nil {
+			t.Error(err)
+		}
+		if err := newest(copied); !errors.Is(err, format.ErrRefused) || !strings.Contains(err.Error(), "is an old copy of its data directory") {
+			t.Errorf("an old copy goes on: %v", err)
+		}
 		s.db.forget(1)
 		s.pass(time.Hour)
 		wants(path, "", false)
 		wants(copied, "If you have no newer copy, add --dead", false)
 		wants(copied, "", true)
+		if err := newest(path); err != nil {
+			t.Errorf("the node that was forgotten: %v", err) // see Open
+		}
+
+		// What others have of its files becomes its directory.
+		for number, words := range map[uint16]string{2: "it is this node", 7: "no row of node 7"} {
+			if _, err := m.Gone(t.Context(), number, true); !errors.As(err, new(Refusal)) || !strings.Contains(err.Error(), words) {
+				t.Errorf("node %d: %v", number, err)
+			}
+		}
+		leave, err := m.Gone(t.Context(), 1, false)
+		if err == nil {
+			err = leave(copied)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		wants(copied, "", false)
 
 		text, err := smallfile.Marshal(&kept{Node: 1, Name: "a", Incarnation: 1, Process: 1}) // an earlier program's
 		if err == nil {

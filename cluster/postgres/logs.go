@@ -93,9 +93,10 @@ func (e *Engine) Logs(ctx context.Context) (all []spool.Status, err error) {
 
 // ClearLog implements spool.Sealer.
 func (e *Engine) ClearLog(ctx context.Context, log uint64, by uint16) (err error) {
-	var done bool
-	if err = e.call(ctx, &done, "SELECT mta_cluster.log_cleared($1, $2)", log, by); err != nil {
-		err = fmt.Errorf("the entries of log %d: %w", log, err)
+	for n := 1; n > 0; {
+		if err = e.call(ctx, &n, "SELECT mta_cluster.log_cleared($1, $2)", log, by); err != nil {
+			return fmt.Errorf("the entries of log %d: %w", log, err)
+		}
 	}
-	return err
+	return nil
 }

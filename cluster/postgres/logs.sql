@@ -99,7 +99,8 @@ CREATE FUNCTION mta_cluster.log_read(at bigint, first bigint, octets bigint) RET
 	WHERE e.before < octets
 $$;
 
--- log_dropped deletes entries before one that begins with an image.
+-- log_dropped deletes entries before one that begins with an image, some at a time: who appends waits for the lock. The
+-- next call goes on.
 CREATE FUNCTION mta_cluster.log_dropped(at bigint, mine bigint, first bigint, kept jsonb) RETURNS jsonb LANGUAGE plpgsql
 AS $$
 DECLARE
@@ -110,9 +111,10 @@ BEGIN
 	IF l.session IS DISTINCT FROM mine OR l.sealed_by IS NOT NULL THEN
 		RETURN mta_cluster.log_answer(l, false);
 	END IF;
-	DELETE FROM mta_cluster.entries e
-		WHERE e.log = at AND e.n < first AND e.n NOT IN (SELECT x::bigint FROM jsonb_array_elements_text(kept) x)
-		AND EXISTS (SELECT FROM mta_cluster.entries i WHERE i.log = at AND i.n = first AND i.image);
+	DELETE FROM mta_cluster.entries e WHERE e.log = at AND e.n IN (SELECT o.n FROM mta_cluster.entries o
+		WHERE o.log = at AND o.n < first AND o.n NOT IN (SELECT x::bigint FROM jsonb_array_elements_text(kept) x)
+		AND EXISTS (SELECT FROM mta_cluster.entries i WHERE i.log = at AND i.n = first AND i.image)
+		ORDER BY o.n LIMIT 5000);
 	RETURN mta_cluster.log_answer(l, true);
 END $$;
 
@@ -130,11 +132,15 @@ BEGIN
 	RETURN mta_cluster.log_answer(l, true);
 END $$;
 
--- log_cleared deletes the entries of a log that a node has sealed.
+-- log_cleared deletes entries of a log that a node has sealed, some at a time, and returns how many.
 CREATE FUNCTION mta_cluster.log_cleared(at bigint, by int) RETURNS jsonb LANGUAGE plpgsql AS $$
+DECLARE
+	cleared bigint;
 BEGIN
 	PERFORM mta_cluster.durable();
-	DELETE FROM mta_cluster.entries e
-		WHERE e.log = at AND EXISTS (SELECT FROM mta_cluster.logs s WHERE s.log = at AND s.sealed_by = by);
-	RETURN 'true';
+	DELETE FROM mta_cluster.entries e WHERE e.log = at AND e.n IN (SELECT o.n FROM mta_cluster.entries o
+		WHERE o.log = at AND EXISTS (SELECT FROM mta_cluster.logs s WHERE s.log = at AND s.sealed_by = by)
+		ORDER BY o.n LIMIT 1000);
+	GET DIAGNOSTICS cleared = ROW_COUNT;
+	RETURN to_jsonb(cleared);
 END $$;

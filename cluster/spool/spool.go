@@ -117,7 +117,8 @@ func (t *Taken) Error() string {
 		return fmt.Sprintf("%s was sealed by node %d, which has the mail now: this process must not deliver it, too: "+
 			"stop it", log, t.Is.Sealed)
 	case t.Lost() && t.Entry == 0:
-		return "the database has lost writes, or is another one: it lacks the newest session of " + log
+		return "the database has lost writes, or is another one: it lacks the newest session of " + log +
+			": if it is the right one, 'mta cluster rejoin --send' begins another copy with what is here"
 	case t.Lost():
 		return fmt.Sprintf("the database has lost writes: %s ends at entry %d there, and entry %d was acknowledged: "+
 			"start the node again, and it appends what its disk has", log, t.Is.Last, t.Entry-1)

@@ -256,7 +256,11 @@ func (c *cli) rejoin(ctx context.Context, cfg *config.Config, e *postgres.Engine
 		fmt.Fprintf(c.out, "%s would join anew with %s; %s\n", who, cfg.DataDir, what)
 		return nil
 	}
-	if err := os.Remove(replica.MarkOf(cfg)); err != nil && !errors.Is(err, fs.ErrNotExist) { // the queue changes
+	// The queue changes, and what is to leave is here.
+	if err := replica.Abandon(ctx, e, o.number); err != nil {
+		return fmt.Errorf("ending the copy of the queue: %w", err)
+	}
+	if err := os.Remove(replica.MarkOf(cfg)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	what := "its mail leaves then"

@@ -82,7 +82,7 @@ func (c *cli) serve(ctx context.Context) error {
 	signal.Notify(signals, syscall.SIGHUP, syscall.SIGTERM, os.Interrupt)
 	defer signal.Stop(signals)
 
-	relay, err := c.openRelay(cfg, log, manager, sockets)
+	relay, err := c.openRelay(ctx, cfg, log, manager, sockets)
 	if err != nil {
 		return c.notStarted(fmt.Errorf("starting the relay: %w", err))
 	}
@@ -118,10 +118,13 @@ func (c *cli) serve(ctx context.Context) error {
 }
 
 // openRelay opens the relay. While that takes long, as with a large queue, the service manager hears of it.
-func (c *cli) openRelay(cfg *config.Config, log *service.Log, manager service.Manager,
+func (c *cli) openRelay(ctx context.Context, cfg *config.Config, log *service.Log, manager service.Manager,
 	sockets []listen.Socket) (*mta.Relay, error) {
 	defer manager.Busy("opening the queue")()
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, os.Interrupt) // a copy of the queue can be waited for
+	defer stop()
 	return mta.New(cfg, mta.Options{
+		Context:    ctx,
 		Log:        log.Logger,
 		Version:    thisBuild().Version,
 		ConfigFile: c.configPath(),

@@ -34,6 +34,7 @@ import (
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/datadir"
 	"example.org/mta/mta/events"
+	"example.org/mta/mta/replica"
 	"example.org/mta/operator/api"
 	"example.org/mta/queue/store"
 	"example.org/mta/queue/vfs"
@@ -61,6 +62,7 @@ type Copies interface {
 	Take(ctx context.Context, l spool.Status, dir string) error
 	Look(ctx context.Context, l spool.Status, dir string) error
 	Discard(ctx context.Context, log uint64) error
+	End(ctx context.Context, mark string, node uint16) (log uint64, err error)
 }
 
 // Config is an Adopter's.
@@ -193,7 +195,9 @@ func (a *Adopter) adopt(ctx context.Context, c api.Adopt) (done api.Adopted, err
 	}
 	log := uint64(0)
 	if c.Node != 0 {
-		if log, err = a.restore(ctx, &c); err != nil {
+		var ended time.Time
+		if log, ended, err = a.restore(ctx, &c); err != nil || !ended.IsZero() {
+			done.Adoption = api.Adoption{Ended: ended, Moving: api.Moving{Node: c.Node}}
 			return done, err
 		}
 		if c.DryRun {
@@ -204,7 +208,6 @@ func (a *Adopter) adopt(ctx context.Context, c api.Adopt) (done api.Adopted, err
 	if err != nil {
 		return done, err
 	}
-	d.log = log
 	kept := false
 	defer func() {
 		if !kept {
@@ -214,10 +217,7 @@ func (a *Adopter) adopt(ctx context.Context, c api.Adopt) (done api.Adopted, err
 	if !d.mark.Ended.IsZero() {
 		done.Adoption = api.Adoption{Dir: d.cfg.DataDir, NodeID: d.cfg.NodeID, Ended: d.mark.Ended,
 			Moving: api.Moving{Node: int(d.node.Number)}}
-		if d.log != 0 && !c.DryRun { // which the end of this relay kept from being done
-			err = a.discard(d)
-		}
-		return done, err
+		return done, nil
 	}
 	if c.DryRun {
 		done.Adoption = api.Adoption{Dir: d.cfg.DataDir, NodeID: d.cfg.NodeID, Letters: d.letters,
@@ -236,6 +236,13 @@ func (a *Adopter) adopt(ctx context.Context, c api.Adopt) (done api.Adopted, err
 		}
 		return done, nil
 	}
+	if d.log = log; log == 0 {
+		// The copy that the database has of the directory's queue would have all mail leave again.
+		if d.log, err = a.cfg.Copies.End(ctx, replica.MarkOf(d.cfg), d.node.Number); err != nil {
+			return done, refused(err)
+		}
+	}
+	d.restored = log != 0
 	x, err := a.begin(ctx, c, d)
 	if err != nil {
 		return done, err
@@ -264,8 +271,10 @@ type directory struct {
 	formats *format.Set
 	mark    datadir.Adopted
 	letters int    // that sendmail has left there
-	log     uint64 // in the database, of which it was restored; 0: it is the node's own
-	lock    io.Closer
+	log     uint64 // of the node, in the database; 0: there is none
+
+	restored bool // it is made of that
+	lock     io.Closer
 }
 
 // held is the file system in which this node has the lock of the directory.

@@ -206,7 +206,7 @@ func within(t *testing.T, test func(h *house)) {
 			t.Fatal(err)
 		}
 		h.leave()
-		h.adopter = New(Config{Cluster: h, InForce: func() *config.Config { return h.cfg }, Streams: h.streams,
+		h.adopter = New(Config{Cluster: h, Copies: &copied{house: h}, InForce: func() *config.Config { return h.cfg }, Streams: h.streams,
 			Classes: new(bounce.Classifier), Version: "0.1.0", Now: time.Now, Log: slog.New(slog.DiscardHandler)})
 		defer h.adopter.Close()
 		test(h)

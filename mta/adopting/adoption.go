@@ -340,8 +340,12 @@ func (x *adoption) run() {
 		x.mark.Ended = x.of.cfg.Now().UTC()
 		err = x.mark.Write(x.dir)
 	}
-	if err == nil && empty && x.directory.log != 0 {
-		err = x.of.discard(x.directory)
+	switch {
+	case err != nil || !empty || x.directory.log == 0:
+	case x.restored:
+		err = x.of.discard(x.of.ctx, x.directory.log, x.dir)
+	default:
+		err = x.of.cfg.Copies.Discard(x.of.ctx, x.directory.log)
 	}
 	if err != nil {
 		x.mark.Ended, last.Failed = time.Time{}, cmp.Or(last.Failed, err.Error())

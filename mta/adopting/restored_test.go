@@ -63,6 +63,37 @@ func (c *copied) Discard(_ context.Context, log uint64) error {
 	return c.step("discard")
 }
 
+func (c *copied) End(_ context.Context, mark string, node uint16) (uint64, error) {
+	if mark != c.dead+"/cluster-copy" || node != 1 {
+		c.Errorf("the mark is %s, of node %d", mark, node)
+	}
+	if c.log.Log == 0 {
+		return 0, nil
+	}
+	c.log.Sealed = 2
+	return 7, c.step("end")
+}
+
+// TestAnAdoptionEndsTheCopy: what the database has of the directory's queue does not leave, too.
+func TestAnAdoptionEndsTheCopy(t *testing.T) {
+	within(t, func(h *house) {
+		c := &copied{house: h, log: spool.Status{Log: 7, Node: 1, Entries: 3}}
+		h.adopter.cfg.Copies = c
+		if done, err := h.adopt(api.Adopt{Intent: api.Intent{DryRun: true}}); err != nil || done.Count != 3 || c.log.Sealed != 0 {
+			h.Errorf("%+v, %v, %+v", done, err, c.log)
+		}
+		if _, err := h.adopt(api.Adopt{}); err != nil || c.log.Sealed != 2 || c.log.Entries == 0 {
+			h.Errorf("%v, %+v", err, c.log)
+		}
+		if a := h.ends(); a.Moving.Messages != 3 || a.Failed != "" || c.log.Entries != 0 {
+			h.Errorf("%+v, %+v", a, c.log)
+		}
+		if _, err := os.Stat(h.dead + "/queue"); err != nil {
+			h.Errorf("the directory is gone: %v", err)
+		}
+	})
+}
+
 // TestATakeover: the node is looked at, then its log is sealed and restored, and its mail moves as from a directory.
 // The log is discarded when all has moved, also by a later command.
 func TestATakeover(t *testing.T) {

@@ -20,6 +20,8 @@ import (
 	"time"
 
 	"example.org/mta/cluster/ca"
+	"example.org/mta/cluster/membership"
+	"example.org/mta/cluster/node"
 	"example.org/mta/cluster/postgres"
 	"example.org/mta/cluster/spool"
 	"example.org/mta/internal/format"
@@ -55,7 +57,9 @@ type Config struct {
 	Mark   string // the file that names the directory's log
 	FS     vfs.FS // nil: the operating system's
 	Node   uint16
-	Engine Engine // closed with the Replica
+	Engine Engine                      // closed with the Replica
+	Clock  func() time.Duration        // goes on while the machine sleeps; nil: one that does not
+	Fit    func(context.Context) error // why the directory is not the node's newest, by the database; may be nil
 	Now    func() time.Time
 	Log    *slog.Logger
 }
@@ -92,7 +96,7 @@ func Open(ctx context.Context, c Config) (r *Replica, err error) {
 	}
 	began := time.Now()
 	r.fs, err = shipping.Open(ctx, shipping.Config{FS: held{c.FS}, Dir: c.Dir, Names: store.Shipped(), Log: r.log,
-		Slog: c.Log}, image)
+		Clock: c.Clock, Slog: c.Log}, image)
 	if err == nil {
 		c.Log.Info("the queue has a copy in the database of the cluster", "log", r.log.Opened().Log,
 			"entries", image.Entry(), "took", time.Since(began).Round(time.Millisecond))
@@ -116,8 +120,13 @@ type held struct{ vfs.FS }
 
 func (held) Lock(string) (io.Closer, error) { return io.NopCloser(nil), nil }
 
-// FS is the file system for the queue.
-func (r *Replica) FS() vfs.FS { return r.fs }
+// Under is the file system for the queue: that of the copy, or fs without one.
+func (r *Replica) Under(fs vfs.FS) vfs.FS {
+	if r == nil {
+		return fs
+	}
+	return r.fs
+}
 
 // Close puts into the database what waits, for a few seconds. The queue was closed before.
 func (r *Replica) Close() error {
@@ -142,18 +151,19 @@ func (r *Replica) Status() (is *api.QueueCopy, trouble string) {
 		return nil, ""
 	}
 	s := r.fs.Status()
+	oldest, silent, broken := r.fs.Lag()
 	switch {
-	case s.Broken != nil:
-		trouble = "the copy of the queue in the database has ended: " + s.Broken.Error()
-	case s.Oldest > late || s.Silent > silence:
+	case broken != nil:
+		trouble = "the copy of the queue in the database has ended: " + broken.Error()
+	case oldest > late || silent > silence:
 		trouble = fmt.Sprintf("for %s the database has not taken what the queue writes: mail is neither accepted nor "+
-			"delivered", s.Silent.Round(time.Second))
+			"delivered", max(oldest, silent).Round(time.Second))
 		if err := r.log.Fault(); err != nil {
 			trouble += ": " + err.Error()
 		}
 	}
 	return &api.QueueCopy{Log: r.log.Opened().Log, Entry: s.Entry, Octets: s.Octets, Waiting: s.Waiting,
-		Lag: s.Oldest.Seconds()}, trouble
+		Lag: oldest.Seconds()}, trouble
 }
 
 // Frozen returns a function that reports whether nothing may be handed out now, since the database does not know what
@@ -163,8 +173,8 @@ func (r *Replica) Frozen() func() bool {
 		return nil
 	}
 	return func() bool {
-		s := r.fs.Status()
-		return s.Oldest > frozen || s.Silent > silence || s.Broken != nil
+		oldest, silent, broken := r.fs.Lag()
+		return oldest > frozen || silent > silence || broken != nil
 	}
 }
 
@@ -173,7 +183,8 @@ func (r *Replica) Ended() error {
 	if r == nil {
 		return nil
 	}
-	return r.fs.Status().Broken
+	_, _, broken := r.fs.Lag()
+	return broken
 }
 
 // mark is what the directory has of its log.
@@ -213,11 +224,14 @@ func (c *Config) open(ctx context.Context) (*spool.Log, error) {
 	var l *spool.Log
 	var said time.Time
 	for {
-		l, err = spool.Open(ctx, c.Engine, spool.Claim{Node: c.Node, Log: m.Log, Session: m.Session, Next: m.Next})
-		if err == nil || errors.As(err, new(*spool.Taken)) || postgres.Unfit(err) || ctx.Err() != nil {
+		if err = c.fits(ctx); err == nil {
+			l, err = spool.Open(ctx, c.Engine, spool.Claim{Node: c.Node, Log: m.Log, Session: m.Session, Next: m.Next})
+		}
+		if err == nil || errors.As(err, new(*spool.Taken)) || errors.Is(err, format.ErrRefused) ||
+			postgres.Unfit(err) || ctx.Err() != nil {
 			break
 		}
-		if now := c.Now(); now.Sub(said) > 10*time.Second {
+		if now := c.Now(); now.Sub(said) >= 10*time.Second {
 			said = now
 			c.Log.Warn("the queue waits for the database of the cluster, which has its copy", "error", err)
 		}
@@ -227,6 +241,9 @@ func (c *Config) open(ctx context.Context) (*spool.Log, error) {
 		}
 	}
 	if taken := (*spool.Taken)(nil); errors.As(err, &taken) {
+		if m.Log == 0 { // the directory has no log
+			err = errors.Join(err, os.Remove(c.Mark))
+		}
 		return nil, refusal{err}
 	}
 	if err != nil {
@@ -236,14 +253,45 @@ func (c *Config) open(ctx context.Context) (*spool.Log, error) {
 	return l, smallfile.WriteObject(c.Mark, 0o600, &m)
 }
 
+func (c *Config) fits(ctx context.Context) error {
+	if c.Fit == nil {
+		return nil
+	}
+	return c.Fit(ctx)
+}
+
 // refusal is format.ErrRefused.
 type refusal struct{ error }
 
 func (r refusal) Unwrap() error      { return r.error }
 func (refusal) Is(target error) bool { return target == format.ErrRefused }
 
+// Abandon ends the logs of a node, since it goes on without them: its directory has been changed, or is an older one.
+func Abandon(ctx context.Context, e Engine, node uint16) error {
+	all, err := e.Logs(ctx)
+	if postgres.Unfit(err) { // the schema is older than logs
+		return nil
+	}
+	for _, l := range all {
+		if l.Node != node || l.Sealed != 0 {
+			continue
+		}
+		is, err := e.SealLog(ctx, l.Log, node, l.Last)
+		if err == nil && !is.Done {
+			err = fmt.Errorf("node %d still writes to the copy of its queue: stop it", node)
+		}
+		if err == nil {
+			err = e.ClearLog(ctx, l.Log, node)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return err
+}
+
 // Database opens that of a configuration's cluster.
-func Database(cfg *config.Config) (Engine, error) {
+func Database(cfg *config.Config) (*postgres.Engine, error) {
 	return postgres.Open(postgres.Config{Database: string(cfg.Cluster.Database), Replicated: cfg.Cluster.Replicated,
 		Most: connections})
 }
@@ -255,7 +303,7 @@ const connections = 2
 func MarkOf(cfg *config.Config) string { return cfg.Cluster.Path + "-copy" }
 
 // Of opens the copy of a configuration's queue, nil if there is to be none: then one that was is ended. The queue
-// stands on the file system fs, nil: the operating system's.
+// stands on the file system fs, nil: the operating system's. ctx may be nil.
 func Of(ctx context.Context, cfg *config.Config, fs vfs.FS, now func() time.Time, log *slog.Logger) (*Replica, error) {
 	k := &cfg.Cluster
 	c := Config{Dir: datadir.Queue(cfg), Mark: MarkOf(cfg), FS: fs, Now: now, Log: log}
@@ -274,8 +322,16 @@ func Of(ctx context.Context, cfg *config.Config, fs vfs.FS, now func() time.Time
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", k.Certificate, err)
 	}
-	if c.Engine, err = Database(cfg); err != nil {
+	e, err := Database(cfg)
+	if err != nil {
 		return nil, err
+	}
+	c.Engine, c.Fit = e, func(ctx context.Context) error { return membership.Newest(ctx, e, k.Path, c.Node) }
+	if c.Clock, _, err = node.Boot(); err != nil {
+		return nil, err
+	}
+	if ctx == nil {
+		ctx = context.Background()
 	}
 	if k.Replicate {
 		return Open(ctx, c)

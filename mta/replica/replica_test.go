@@ -119,7 +119,7 @@ func (w *world) start() *Replica {
 
 // write makes a file of a queue.
 func (w *world) write(r *Replica, name string) error {
-	f, err := r.FS().Create(w.dir + "/queue/" + name)
+	f, err := r.Under(nil).Create(w.dir + "/queue/" + name)
 	if err == nil {
 		_, err = f.WriteAt([]byte("mail in "+name), 0)
 	}
@@ -522,4 +522,93 @@ func TestWithoutACluster(t *testing.T) {
 			t.Errorf("without a certificate: %v", err)
 		}
 	}
+}
+
+// TestTheStatementOfTheFormat is written by others, and no part of the copy.
+func TestTheStatementOfTheFormat(t *testing.T) {
+	within(t, func(w *world) {
+		w.ok(os.MkdirAll(w.dir+"/queue", 0o700))
+		path := w.dir + "/queue/" + format.FileName
+		w.ok(os.WriteFile(path, []byte("by 1.0.9"), 0o600))
+		r := w.start()
+		w.ok(w.write(r, "1"))
+		w.ok(r.Close())
+		w.ok(os.WriteFile(path, []byte("by 1.0.10, which is longer"), 0o600))
+		w.ok(w.start().Close())
+		if text, err := os.ReadFile(path); err != nil || string(text) != "by 1.0.10, which is longer" {
+			w.Errorf("the statement is %q, %v", text, err)
+		}
+		w.ok(os.Remove(path))
+		w.ok(w.start().Close())
+		w.has(w.dir+"/queue", "1")
+	})
+}
+
+// TestADirectoryThatIsAdopted: its log is sealed, unless the mail is already taken from there.
+func TestADirectoryThatIsAdopted(t *testing.T) {
+	within(t, func(w *world) {
+		mark := w.dir + "/mark"
+		if log, err := w.taker(2).End(w.Context(), mark, 1); log != 0 || err != nil {
+			w.Errorf("a directory without a mark: log %d, %v", log, err)
+		}
+		r := w.start()
+		w.ok(w.write(r, "1"))
+		w.ok(r.Close())
+		for range 2 {
+			if log, err := w.taker(2).End(w.Context(), mark, 1); log != 1 || err != nil || w.logs()[0].Sealed != 2 {
+				w.Errorf("log %d, %v, %+v", log, err, w.logs())
+			}
+		}
+		if _, err := w.taker(3).End(w.Context(), mark, 1); !errors.As(err, new(Refusal)) {
+			w.Errorf("another node takes it, too: %v", err)
+		}
+		w.ok(w.taker(2).Discard(w.Context(), 1))
+		if _, err := w.taker(2).End(w.Context(), mark, 1); !errors.As(err, new(Refusal)) || !strings.Contains(err.Error(), "would leave twice") {
+			w.Errorf("what was taken from the log is adopted, too: %v", err)
+		}
+	})
+}
+
+// TestAbandon: after a rejoin the directory begins another log, also one that was refused before.
+func TestAbandon(t *testing.T) {
+	within(t, func(w *world) {
+		r := w.start()
+		w.ok(w.write(r, "1"))
+		w.ok(r.Close())
+		w.ok(os.Remove(w.dir + "/mark"))
+		w.refused("was written with another directory")
+		if w.mark() != "" {
+			w.Errorf("a directory without a log has the mark %s", w.mark())
+		}
+		e := w.use()
+		w.ok(Abandon(w.Context(), e, 2))
+		if w.logs()[0].Sealed != 0 {
+			w.Error("the log of another node is ended")
+		}
+		w.ok(Abandon(w.Context(), e, 1))
+		w.ok(Abandon(w.Context(), e, 1))
+		e.Close()
+		r = w.start()
+		w.ok(r.Close())
+		if all := w.logs(); len(all) != 2 || all[0].Sealed != 1 || all[0].Entries != 0 || all[1].Sealed != 0 || all[1].Entries == 0 {
+			w.Errorf("%+v", all)
+		}
+		w.has(w.dir+"/queue", "1")
+	})
+}
+
+// TestADirectoryThatDoesNotFit has nothing to do with its log.
+func TestADirectoryThatDoesNotFit(t *testing.T) {
+	within(t, func(w *world) {
+		w.ok(w.start().Close())
+		before := fmt.Sprint(w.logs())
+		c, old := w.config(), errors.New("an old copy")
+		c.Fit = func(context.Context) error { return refusal{old} }
+		if _, err := Open(w.Context(), c); !errors.Is(err, old) || !errors.Is(err, format.ErrRefused) {
+			w.Errorf("the error is %v", err)
+		}
+		if is := fmt.Sprint(w.logs()); is != before {
+			w.Errorf("the logs are %s, were %s", is, before)
+		}
+	})
 }

@@ -87,6 +87,37 @@ func (t *Taker) Discard(ctx context.Context, log uint64) error {
 	return t.with(func(e Engine) error { return e.ClearLog(ctx, log, t.Node) })
 }
 
+// End seals the log of a directory whose mail is to be taken from there, so that nobody takes it from the log, too. It
+// returns the number of the log, 0 for a directory without one. mark is the directory's.
+func (t *Taker) End(ctx context.Context, mark string, node uint16) (log uint64, err error) {
+	m, err := readMark(mark)
+	if err != nil || m.Log == 0 {
+		return 0, err
+	}
+	return m.Log, t.with(func(e Engine) error {
+		all, err := e.Logs(ctx)
+		if err != nil {
+			return err
+		}
+		for _, l := range all {
+			switch {
+			case l.Log != m.Log:
+			case l.Sealed != 0 && l.Sealed != t.Node, l.Sealed != 0 && l.Entries == 0:
+				return Refusal(fmt.Sprintf("node %d has taken over the mail of node %d from its copy: what is here "+
+					"would leave twice", l.Sealed, node))
+			default:
+				is, err := e.SealLog(ctx, l.Log, t.Node, l.Last)
+				if err == nil && !is.Done {
+					err = Refusal(fmt.Sprintf("node %d has just written to its log: stop it, and give the command "+
+						"again", node))
+				}
+				return err
+			}
+		}
+		return nil
+	})
+}
+
 func (t *Taker) with(do func(Engine) error) error {
 	e, err := t.Open()
 	if err != nil {

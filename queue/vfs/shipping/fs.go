@@ -9,8 +9,10 @@ import (
 	"log/slog"
 	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"example.org/mta/queue/vfs"
@@ -56,6 +58,8 @@ const (
 	mostWaiting = 16 << 20
 	// atOnce is when changes are shipped before a Sync.
 	atOnce = 1 << 20
+	// soon is when changes are shipped that no Sync follows.
+	soon = 100 * time.Millisecond
 	// leastImage is how many octets of changes there are at least between two images.
 	leastImage = 64 << 10
 )
@@ -70,6 +74,7 @@ type FS struct {
 	kick  chan struct{}
 	ended chan struct{}
 	stop  context.CancelFunc
+	lag   atomic.Pointer[lag]
 
 	mu      sync.Mutex // guards what follows
 	numbers map[string]uint32
@@ -109,9 +114,11 @@ func newFS(cfg Config, image *Image) *FS {
 	for number := range image.files {
 		named[number] = true
 	}
-	return &FS{FS: cfg.FS, cfg: cfg, kick: make(chan struct{}, 1), ended: make(chan struct{}),
+	fs := &FS{FS: cfg.FS, cfg: cfg, kick: make(chan struct{}, 1), ended: make(chan struct{}),
 		numbers: maps.Clone(image.names), named: named, last: image.last, news: make(chan struct{}), image: image,
 		number: image.entry, size: image.total, beaten: cfg.Clock()}
+	fs.figures()
+	return fs
 }
 
 // start begins to ship.
@@ -131,24 +138,16 @@ func (fs *FS) Close() error {
 
 // Status is how far the log is.
 type Status struct {
-	Entry   uint64        // the last one in the log
-	Octets  int64         // that the log has of the files
-	Waiting int64         // octets that are not in the log yet
-	Oldest  time.Duration // for how long the oldest of these has waited
-	Silent  time.Duration // since the newest entry was sent
-	Broken  error         // why nothing will be in the log any more
+	Entry   uint64 // the last one in the log
+	Octets  int64  // that the log has of the files
+	Waiting int64  // octets that are not in the log yet
 }
 
 // Status returns how far the log is.
 func (fs *FS) Status() Status {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
-	now := fs.cfg.Clock()
-	s := Status{Entry: fs.number, Octets: fs.size, Waiting: fs.octets, Silent: now - fs.beaten, Broken: fs.broken}
-	if len(fs.waiting) > 0 && len(fs.waiting[0].all) > 0 {
-		s.Oldest = now - fs.waiting[0].since
-	}
-	return s
+	return Status{Entry: fs.number, Octets: fs.size, Waiting: fs.octets}
 }
 
 // name is a file's relative to the directory; "": it is not shipped.
@@ -178,6 +177,7 @@ func (fs *FS) record(c change, data []byte) {
 	e := fs.waiting[n-1]
 	if len(e.all) == 0 {
 		e.since = fs.cfg.Clock()
+		time.AfterFunc(soon, fs.nudge)
 	}
 	c.from, c.size = int64(len(e.data)), int64(len(data))
 	e.all, e.data = append(e.all, c), append(e.data, data...)
@@ -186,6 +186,33 @@ func (fs *FS) record(c change, data []byte) {
 	if fs.octets += c.size; len(e.data) >= atOnce {
 		fs.nudge()
 	}
+	fs.figures()
+}
+
+// figures notes what Lag returns. The caller has mu.
+func (fs *FS) figures() {
+	l := lag{beaten: fs.beaten, broken: fs.broken}
+	if i := slices.IndexFunc(fs.waiting, func(e *entry) bool { return len(e.all) > 0 }); i >= 0 {
+		l.waits, l.since = true, fs.waiting[i].since
+	}
+	fs.lag.Store(&l)
+}
+
+// lag is how far the log is behind.
+type lag struct {
+	waits         bool
+	since, beaten time.Duration // by the clock
+	broken        error
+}
+
+// Lag returns for how long the oldest change has waited, how long ago the newest entry in the log was sent, and why
+// nothing will be in the log any more. It waits for no disk.
+func (fs *FS) Lag() (oldest, silent time.Duration, broken error) {
+	now, l := fs.cfg.Clock(), fs.lag.Load()
+	if l.waits {
+		oldest = now - l.since
+	}
+	return oldest, now - l.beaten, l.broken
 }
 
 func (fs *FS) nudge() {
@@ -195,9 +222,17 @@ func (fs *FS) nudge() {
 	}
 }
 
+// patience is how long a caller waits for the log: little when that has taken nothing for long.
+func (fs *FS) patience() *time.Timer {
+	if oldest, _, _ := fs.Lag(); oldest > fs.cfg.Patience {
+		return time.NewTimer(fs.cfg.Patience / 10)
+	}
+	return time.NewTimer(fs.cfg.Patience)
+}
+
 // wait waits until the log has the first changes. A caller that has made durable what it wrote before may wait for all.
 func (fs *FS) wait(made uint64) error {
-	patience := time.NewTimer(fs.cfg.Patience)
+	patience := fs.patience()
 	defer patience.Stop()
 	for {
 		fs.mu.Lock()
@@ -382,7 +417,7 @@ func (f *shipped) change(do func() error) error {
 
 // room waits until so much more may wait for the log.
 func (fs *FS) room(octets int64) error {
-	patience := time.NewTimer(fs.cfg.Patience)
+	patience := fs.patience()
 	defer patience.Stop()
 	for {
 		fs.mu.Lock()

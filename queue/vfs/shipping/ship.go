@@ -80,6 +80,7 @@ func (fs *FS) append(ctx context.Context) error {
 	fs.waiting, fs.octets = fs.waiting[1:], fs.octets-int64(len(e.data))
 	close(fs.news)
 	fs.news = make(chan struct{})
+	fs.figures()
 	fs.mu.Unlock()
 	if whole {
 		fs.drop(ctx, number)
@@ -102,6 +103,7 @@ func (fs *FS) gone(err error) {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
 	fs.broken = err
+	fs.figures()
 	close(fs.news)
 	fs.news = make(chan struct{})
 }

@@ -515,17 +515,25 @@ func TestALogThatIsAway(t *testing.T) {
 		ok(t, f.Sync())
 		log.leave()
 		began := time.Now()
+		patience := 10 * time.Second
 		away := func(err error) {
 			t.Helper()
-			if took := time.Since(began); !errors.Is(err, shipping.ErrAway) || took != 10*time.Second {
+			if took := time.Since(began); !errors.Is(err, shipping.ErrAway) || took != patience {
 				t.Fatalf("%v, after %v", err, took)
 			}
 			began = time.Now()
 		}
+		if oldest, _, _ := fs.Lag(); oldest != 0 {
+			t.Errorf("a change waits for %v", oldest)
+		}
 		write(t, f, "written", 0)
 		away(f.Sync())
 		away(fs.SyncDir(dir))
-		if s := fs.Status(); s.Oldest != 20*time.Second || s.Waiting != 7 || s.Broken != nil {
+		patience = time.Second // once it has been away for long
+		if oldest, silent, broken := fs.Lag(); oldest != 20*time.Second || silent < oldest || broken != nil {
+			t.Errorf("the oldest change waits for %v, and nothing is taken for %v: %v", oldest, silent, broken)
+		}
+		if s := fs.Status(); s.Waiting != 7 {
 			t.Errorf("the status is %+v", s)
 		}
 		piece := strings.Repeat("0123456789abcdef", 1<<16)
@@ -541,19 +549,50 @@ func TestALogThatIsAway(t *testing.T) {
 		away(other.Truncate(5 << 20)) // what was written before does not go before it
 		synced := make(chan error)
 		go func() { synced <- other.Sync() }()
-		time.Sleep(9 * time.Second)
+		time.Sleep(900 * time.Millisecond)
 		log.back()
 		ok(t, <-synced)
 		ok(t, f.Sync())
-		if s := fs.Status(); s.Waiting != 0 || s.Oldest != 0 {
-			t.Errorf("the status is %+v", s)
+		if oldest, _, _ := fs.Lag(); fs.Status().Waiting != 0 || oldest != 0 {
+			t.Errorf("the status is %+v, and a change waits for %v", fs.Status(), oldest)
 		}
 		restored(t, log, content(t, disk))
 		log.leave()
 		create(t, fs, "c")
-		began = time.Now()
+		began, patience = time.Now(), 10*time.Second
 		away(fs.Close())
 	})
+}
+
+// TestWhatNoSyncFollows goes to the log soon, and a beat that is under way hides no change that waits.
+func TestWhatNoSyncFollows(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		_, log, fs := start(t)
+		f := create(t, fs, "a")
+		ok(t, f.Sync())
+		ok(t, f.Truncate(7))
+		time.Sleep(200 * time.Millisecond)
+		if oldest, _, _ := fs.Lag(); oldest != 0 {
+			t.Errorf("a change waits for %v", oldest)
+		}
+		log.leave()
+		time.Sleep(15 * time.Second) // the beat waits
+		if oldest, silent, _ := fs.Lag(); oldest != 0 || silent < 15*time.Second {
+			t.Errorf("a change waits for %v, and nothing is taken for %v", oldest, silent)
+		}
+		ok(t, f.Truncate(8))
+		time.Sleep(3 * time.Second)
+		if oldest, _, _ := fs.Lag(); oldest != 3*time.Second {
+			t.Errorf("a change waits for %v", oldest)
+		}
+		log.back()
+		ok(t, fs.Close())
+	})
+}
+
+func broken(fs *shipping.FS) error {
+	_, _, err := fs.Lag()
+	return err
 }
 
 // TestAFileSystemWithoutItsLog: once another has the log, nothing is changed any more.
@@ -567,7 +606,7 @@ func TestAFileSystemWithoutItsLog(t *testing.T) {
 			write(t, f, "x", 0)
 			for name, err := range map[string]error{"sync": f.Sync(), "names": fs.SyncDir(dir), "size": f.Truncate(0),
 				"room": f.Allocate(10), "rename": fs.Rename(dir+"/a", dir+"/b"), "remove": fs.Remove(dir + "/a"),
-				"status": fs.Status().Broken} {
+				"lag": broken(fs)} {
 				if !errors.Is(err, shippingtest.ErrCut) {
 					t.Errorf("%s: %v", name, err)
 				}
