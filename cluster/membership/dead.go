@@ -2,7 +2,9 @@ package membership
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"time"
 
@@ -63,6 +65,9 @@ func Newest(ctx context.Context, e interface {
 }, path string, node uint16,
 ) error {
 	have, err := read(path)
+	if err != nil && !errors.As(err, new(*fs.PathError)) {
+		return damaged(path, err)
+	}
 	if err != nil || have.Incarnation == 0 {
 		return err
 	}
@@ -77,6 +82,10 @@ func Newest(ctx context.Context, e interface {
 			node, filepath.Dir(path)))}
 	}
 	return nil
+}
+
+func damaged(path string, err error) error {
+	return final{Refusal(fmt.Sprintf("%s: %v; 'mta cluster rejoin' has this relay join anew", path, err))}
 }
 
 // Gone is the beginning of a data directory that is made of what others have of a node's files: it returns a function

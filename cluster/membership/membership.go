@@ -379,8 +379,7 @@ func (m *Membership) join(ctx context.Context, view postgres.View) (err error) {
 		if m.have, err = read(m.cfg.Path); errors.As(err, &file) { // too many open files, perhaps: a restart mends it
 			return Refusal(err.Error())
 		} else if err != nil {
-			return final{Refusal(fmt.Sprintf(
-				"%s: %v; 'mta cluster rejoin' has this relay join anew", m.cfg.Path, err))}
+			return damaged(m.cfg.Path, err)
 		}
 	}
 	if m.have.Node != 0 && m.have.Node != m.number {

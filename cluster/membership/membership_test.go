@@ -1116,6 +1116,12 @@ func TestAnOldCopyOfADeadNode(t *testing.T) {
 		if err := newest(copied); !errors.Is(err, format.ErrRefused) || !strings.Contains(err.Error(), "is an old copy of its data directory") {
 			t.Errorf("an old copy goes on: %v", err)
 		}
+		if err := os.WriteFile(path+"-damaged", []byte("{"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := newest(path + "-damaged"); !errors.Is(err, format.ErrRefused) || !strings.Contains(err.Error(), "'mta cluster rejoin'") {
+			t.Errorf("a file that can't be read: %v", err)
+		}
 		s.db.forget(1)
 		s.pass(time.Hour)
 		wants(path, "", false)
