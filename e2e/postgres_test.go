@@ -671,10 +671,10 @@ func TestPostgresInitAndCheck(t *testing.T) {
 	if err != nil || view.Members[len(view.Members)-1].Sums["defaults"] != "5e6f" {
 		t.Errorf("the members are %+v, %v", view.Members, err)
 	}
-	if _, err := serve.Forget(t.Context(), 3, false); err == nil || !strings.Contains(err.Error(), " answered 0 s ago: ") {
+	if _, err := serve.Forget(t.Context(), 3, false); err == nil || !strings.Contains(err.Error(), " s ago: stop it") {
 		t.Errorf("a node that answers is forgotten: %v", err)
 	}
-	if err := serve.Fence(t.Context(), 3, 1, false); err == nil || !strings.Contains(err.Error(), " answered 0 s ago: ") {
+	if err := serve.Fence(t.Context(), 3, 1, false); err == nil || !strings.Contains(err.Error(), " s ago: stop it") {
 		t.Errorf("a node that answers is fenced: %v", err)
 	}
 	for node, incarnation := range map[uint16]uint64{2: 1, 3: 2} { // node 3 has another one, and stays
