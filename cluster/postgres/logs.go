@@ -35,18 +35,16 @@ func (e *Engine) AppendEntry(ctx context.Context, n spool.Entry) (a spool.Answer
 // ReadLog implements spool.Engine. It waits for no commit.
 func (e *Engine) ReadLog(ctx context.Context, log, from uint64, most int) ([]spool.Head, error) {
 	var got []struct {
-		Entry         uint64
-		Image         bool
-		Hash, Changes []byte
-		Stored        int
+		Entry   uint64
+		Image   bool
+		Changes []byte
 	}
 	if err := e.call(ctx, &got, "SELECT mta_cluster.log_read($1, $2, $3)", log, from, most); err != nil {
 		return nil, fmt.Errorf("log %d: %w", log, err)
 	}
 	heads := make([]spool.Head, len(got))
 	for i, h := range got {
-		heads[i] = spool.Head{Number: h.Entry, Image: h.Image, Changes: h.Changes, Stored: h.Stored}
-		copy(heads[i].Hash[:], h.Hash) // a column that has 32
+		heads[i] = spool.Head{Number: h.Entry, Image: h.Image, Changes: h.Changes}
 	}
 	return heads, nil
 }

@@ -90,17 +90,17 @@ END $$;
 -- log_read gives entries in order from one on, 0: from the newest that begins with an image; so many octets of changes
 -- at a time, or those of one entry.
 CREATE FUNCTION mta_cluster.log_read(at bigint, first bigint, octets bigint) RETURNS jsonb LANGUAGE sql AS $$
-	SELECT COALESCE(jsonb_agg(jsonb_build_object('entry', e.n, 'hash', encode(e.hash, 'base64'), 'image', e.image,
-		'changes', encode(e.changes, 'base64'), 'stored', octet_length(e.data)) ORDER BY e.n), '[]')
+	SELECT COALESCE(jsonb_agg(jsonb_build_object('entry', e.n, 'image', e.image,
+		'changes', encode(e.changes, 'base64')) ORDER BY e.n), '[]')
 	FROM (SELECT k.*, sum(octet_length(k.changes)) OVER (ORDER BY k.n) - octet_length(k.changes) AS before
-		FROM (SELECT * FROM mta_cluster.entries o WHERE o.log = at AND o.n >= CASE WHEN first > 0 THEN first ELSE
+		FROM (SELECT o.n, o.image, o.changes FROM mta_cluster.entries o WHERE o.log = at AND o.n >= CASE WHEN first > 0 THEN first ELSE
 			COALESCE((SELECT max(i.n) FROM mta_cluster.entries i WHERE i.log = at AND i.image), 0) END
 			ORDER BY o.n LIMIT 1000) k) e
 	WHERE e.before < octets
 $$;
 
--- log_dropped deletes entries before one that begins with an image, some at a time: who appends waits for the lock. The
--- next call goes on.
+-- log_dropped deletes entries before one that begins with an image, some at a time: appends wait for the lock. The next
+-- call goes on.
 CREATE FUNCTION mta_cluster.log_dropped(at bigint, mine bigint, first bigint, kept jsonb) RETURNS jsonb LANGUAGE plpgsql
 AS $$
 DECLARE

@@ -67,9 +67,7 @@ type Entry struct {
 type Head struct {
 	Number  uint64
 	Image   bool
-	Hash    [sha256.Size]byte
 	Changes []byte
-	Stored  int // octets of its data
 }
 
 // Answer is how far a log is, after a call for a session.
@@ -113,6 +111,8 @@ func (t *Taken) Error() string {
 	case t.Session == 0:
 		return fmt.Sprintf("%s is in the database, and was written with another directory than this one: restore "+
 			"that, or have another node take the mail over by 'mta cluster takeover %d'", log, t.Node)
+	case t.Is.Sealed == t.Node:
+		return fmt.Sprintf("the node itself has ended %s: 'mta cluster rejoin' begins another", log)
 	case t.Is.Sealed != 0:
 		return fmt.Sprintf("%s was sealed by node %d, which has the mail now: this process must not deliver it, too: "+
 			"stop it", log, t.Is.Sealed)

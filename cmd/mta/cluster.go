@@ -632,9 +632,9 @@ func newClusterTakeover(c *cli) *cobra.Command {
 had 'replicate = true' in its cluster block: then the database has a copy of its queue. The running
 relay restores that into its data directory, and has the mail move from there as by
 'mta cluster adopt'. It refuses while the node answers, and a node that comes back afterwards
-neither accepts nor delivers with what it had: its log is sealed, and it is forgotten.
+neither accepts nor delivers with what it had: its copy is sealed, and it is forgotten.
 
-Stopped or left, run the command again at the same node: it goes on from there.`,
+If that stops, or something was left, run the command again at the same node: it goes on from there.`,
 		Example: `  mta cluster takeover 3 --dry-run
   mta cluster takeover 3 --dead --reason "burnt"`,
 		Args: oneArg("the number of a node"),

@@ -34,7 +34,6 @@ import (
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/datadir"
 	"example.org/mta/mta/events"
-	"example.org/mta/mta/replica"
 	"example.org/mta/operator/api"
 	"example.org/mta/queue/store"
 	"example.org/mta/queue/vfs"
@@ -236,13 +235,7 @@ func (a *Adopter) adopt(ctx context.Context, c api.Adopt) (done api.Adopted, err
 		}
 		return done, nil
 	}
-	if d.log = log; log == 0 {
-		// The copy that the database has of the directory's queue would have all mail leave again.
-		if d.log, err = a.cfg.Copies.End(ctx, replica.MarkOf(d.cfg), d.node.Number); err != nil {
-			return done, refused(err)
-		}
-	}
-	d.restored = log != 0
+	d.copy, d.restored = log, log != 0
 	x, err := a.begin(ctx, c, d)
 	if err != nil {
 		return done, err
@@ -271,7 +264,7 @@ type directory struct {
 	formats *format.Set
 	mark    datadir.Adopted
 	letters int    // that sendmail has left there
-	log     uint64 // of the node, in the database; 0: there is none
+	copy    uint64 // the log of its queue in the database; 0: there is none
 
 	restored bool // it is made of that
 	lock     io.Closer

@@ -21,6 +21,7 @@ import (
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/datadir"
 	"example.org/mta/mta/events"
+	"example.org/mta/mta/replica"
 	"example.org/mta/mta/wiring"
 	"example.org/mta/operator/answer/kept"
 	"example.org/mta/operator/answer/messages"
@@ -104,6 +105,11 @@ func (a *Adopter) begin(ctx context.Context, c api.Adopt, d *directory) (x *adop
 			return x, conflict("", "forgetting node %d: %v", x.node.Number, err)
 		}
 		x.mark.Began = a.cfg.Now().UTC()
+	}
+	if !x.restored { // the copy that the database has of its queue would have all mail leave again
+		if x.copy, err = a.cfg.Copies.End(ctx, replica.MarkOf(x.cfg), x.node.Number); err != nil {
+			return x, refused(err)
+		}
 	}
 	x.mark.By = int(a.cfg.Cluster.Number())
 	if err := x.mark.Write(x.dir); err != nil {
@@ -341,11 +347,11 @@ func (x *adoption) run() {
 		err = x.mark.Write(x.dir)
 	}
 	switch {
-	case err != nil || !empty || x.directory.log == 0:
+	case err != nil || !empty || x.copy == 0:
 	case x.restored:
-		err = x.of.discard(x.of.ctx, x.directory.log, x.dir)
+		err = x.of.discard(x.of.ctx, x.copy, x.dir)
 	default:
-		err = x.of.cfg.Copies.Discard(x.of.ctx, x.directory.log)
+		err = x.of.cfg.Copies.Discard(x.of.ctx, x.copy)
 	}
 	if err != nil {
 		x.mark.Ended, last.Failed = time.Time{}, cmp.Or(last.Failed, err.Error())

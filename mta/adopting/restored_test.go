@@ -74,7 +74,8 @@ func (c *copied) End(_ context.Context, mark string, node uint16) (uint64, error
 	return 7, c.step("end")
 }
 
-// TestAnAdoptionEndsTheCopy: what the database has of the directory's queue does not leave, too.
+// TestAnAdoptionEndsTheCopy: what the database has of the directory's queue does not leave, too. A refused adoption
+// leaves it: the node may start again.
 func TestAnAdoptionEndsTheCopy(t *testing.T) {
 	within(t, func(h *house) {
 		c := &copied{house: h, log: spool.Status{Log: 7, Node: 1, Entries: 3}}
@@ -82,6 +83,11 @@ func TestAnAdoptionEndsTheCopy(t *testing.T) {
 		if done, err := h.adopt(api.Adopt{Intent: api.Intent{DryRun: true}}); err != nil || done.Count != 3 || c.log.Sealed != 0 {
 			h.Errorf("%+v, %v, %+v", done, err, c.log)
 		}
+		h.set(func() { h.alive = errors.New("it answers") })
+		if _, err := h.adopt(api.Adopt{}); err == nil || c.log.Sealed != 0 {
+			h.Errorf("%v, %+v", err, c.log)
+		}
+		h.set(func() { h.alive = nil })
 		if _, err := h.adopt(api.Adopt{}); err != nil || c.log.Sealed != 2 || c.log.Entries == 0 {
 			h.Errorf("%v, %+v", err, c.log)
 		}

@@ -266,24 +266,20 @@ type refusal struct{ error }
 func (r refusal) Unwrap() error      { return r.error }
 func (refusal) Is(target error) bool { return target == format.ErrRefused }
 
-// Abandon ends the logs of a node, since it goes on without them: its directory has been changed, or is an older one.
+// Abandon ends the logs of a node, which goes on without them: its queue is to have no copy, was changed, or is older.
 func Abandon(ctx context.Context, e Engine, node uint16) error {
 	all, err := e.Logs(ctx)
 	if postgres.Unfit(err) { // the schema is older than logs
 		return nil
 	}
 	for _, l := range all {
-		if l.Node != node || l.Sealed != 0 {
+		if l.Node != node || l.Sealed != 0 && l.Sealed != node {
 			continue
 		}
-		is, err := e.SealLog(ctx, l.Log, node, l.Last)
-		if err == nil && !is.Done {
-			err = fmt.Errorf("node %d still writes to the copy of its queue: stop it", node)
+		if err := seal(ctx, e, l, node); err != nil {
+			return err
 		}
-		if err == nil {
-			err = e.ClearLog(ctx, l.Log, node)
-		}
-		if err != nil {
+		if err := e.ClearLog(ctx, l.Log, node); err != nil {
 			return err
 		}
 	}
@@ -296,7 +292,7 @@ func Database(cfg *config.Config) (*postgres.Engine, error) {
 		Most: connections})
 }
 
-// connections to the database are one for entries, and one to drop those that nothing needs.
+// connections to the database are two: one whose host is gone is closed after ten seconds only.
 const connections = 2
 
 // MarkOf is the file that names the log of a configuration's queue. Without it the directory has none.

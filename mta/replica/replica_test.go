@@ -305,7 +305,7 @@ func TestTrouble(t *testing.T) {
 			}
 		}
 		w.ok(w.write(r, "1"))
-		if is, _ := r.Status(); is.Log != 1 || is.Entry != 1 || is.Octets != 9 || is.Waiting != 0 || is.Lag != 0 {
+		if is, _ := r.Status(); is.Log != 1 || is.Entry == 0 || is.Octets != 9 || is.Waiting != 0 || is.Lag != 0 {
 			w.Errorf("%+v", is)
 		}
 		w.fail(func(bool) error { return errOutage })
@@ -321,9 +321,7 @@ func TestTrouble(t *testing.T) {
 		w.fail(nil)
 		w.ok(<-written)
 		status("")
-		if a, err := w.SealLog(w.Context(), 1, 2, 2); err != nil || !a.Done {
-			w.Fatal(a, err)
-		}
+		w.ok(seal(w.Context(), w, w.logs()[0], 2))
 		time.Sleep(10 * time.Second) // the next beat finds it
 		status("the copy of the queue in the database has ended: log 1 of node 1's queue was sealed by node 2, which has " +
 			"the mail now: this process must not deliver it, too: stop it")
@@ -594,6 +592,17 @@ func TestAbandon(t *testing.T) {
 			w.Errorf("%+v", all)
 		}
 		w.has(w.dir+"/queue", "1")
+	})
+}
+
+// TestAnEndThatWasCutOff: with 'replicate' again the refusal says that the node itself has ended the copy.
+func TestAnEndThatWasCutOff(t *testing.T) {
+	within(t, func(w *world) {
+		w.ok(w.start().Close())
+		e := w.use()
+		w.ok(Abandon(w.Context(), e, 1)) // the mark stays
+		e.Close()
+		w.refused("the node itself has ended log 1 of node 1's queue", "'mta cluster rejoin'")
 	})
 }
 

@@ -65,16 +65,21 @@ func (t *Taker) Find(ctx context.Context, node uint16, off bool) (found spool.St
 // be repeated.
 func (t *Taker) Take(ctx context.Context, l spool.Status, dir string) error {
 	return t.with(func(e Engine) error {
-		is, err := e.SealLog(ctx, l.Log, t.Node, l.Last)
-		if err == nil && !is.Done {
-			err = Refusal(fmt.Sprintf("node %d has just written to its log, or another node has taken it over: stop "+
-				"node %[1]d, and give the command again", l.Node))
+		if err := seal(ctx, e, l, t.Node); err != nil {
+			return err
 		}
-		if err == nil {
-			err = t.restore(ctx, e, l, dir)
-		}
-		return err
+		return t.restore(ctx, e, l, dir)
 	})
+}
+
+// seal ends a log as it was found, for good. It can be repeated.
+func seal(ctx context.Context, e spool.Sealer, l spool.Status, by uint16) error {
+	is, err := e.SealLog(ctx, l.Log, by, l.Last)
+	if err == nil && !is.Done {
+		err = Refusal(fmt.Sprintf("node %d has just written to its log, or another node has taken it over: stop node "+
+			"%[1]d, and give the command again", l.Node))
+	}
+	return err
 }
 
 // Look restores the queue as it is now into a directory, and changes nothing else.
@@ -106,12 +111,7 @@ func (t *Taker) End(ctx context.Context, mark string, node uint16) (log uint64, 
 				return Refusal(fmt.Sprintf("node %d has taken over the mail of node %d from its copy: what is here "+
 					"would leave twice", l.Sealed, node))
 			default:
-				is, err := e.SealLog(ctx, l.Log, t.Node, l.Last)
-				if err == nil && !is.Done {
-					err = Refusal(fmt.Sprintf("node %d has just written to its log: stop it, and give the command "+
-						"again", node))
-				}
-				return err
+				return seal(ctx, e, l, t.Node)
 			}
 		}
 		return nil
@@ -169,25 +169,14 @@ func End(ctx context.Context, c Config) error {
 		return err
 	}
 	defer lock.Close()
-	log, last := uint64(0), uint64(0)
-	l, err := c.open(ctx)
-	if taken := (*spool.Taken)(nil); errors.As(err, &taken) && taken.Is.Sealed == c.Node { // an earlier call has
-		log, last = taken.Log, taken.Is.Last
-	} else if err != nil {
+	_, err = c.open(ctx) // that it is the directory's
+	taken := (*spool.Taken)(nil)
+	if ended := errors.As(err, &taken) && taken.Is.Sealed == c.Node; err != nil && !ended { // by an earlier call
 		return err
-	} else {
-		log, last = l.Opened().Log, l.Opened().Last
 	}
-	is, err := c.Engine.SealLog(ctx, log, c.Node, last)
-	if err == nil && !is.Done {
-		err = errors.New("another process of this node writes to it")
-	}
-	if err == nil {
-		err = c.Engine.ClearLog(ctx, log, c.Node)
-	}
-	if err != nil {
+	if err := Abandon(ctx, c.Engine, c.Node); err != nil {
 		return fmt.Errorf("ending the copy of the queue in the database: %w", err)
 	}
-	c.Log.Info("the queue has no copy in the database of the cluster any more", "log", log)
+	c.Log.Info("the queue has no copy in the database of the cluster any more")
 	return os.Remove(c.Mark)
 }

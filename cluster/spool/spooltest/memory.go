@@ -164,8 +164,7 @@ func (m *Memory) ReadLog(_ context.Context, log, from uint64, most int) (heads [
 		octets := 0
 		for _, e := range l.entries {
 			if e.Number >= from && octets < most {
-				heads = append(heads, spool.Head{Number: e.Number, Image: e.Image, Hash: e.Hash, Changes: e.Changes,
-					Stored: len(e.Data)})
+				heads = append(heads, spool.Head{Number: e.Number, Image: e.Image, Changes: e.Changes})
 				octets += len(e.Changes)
 			}
 		}

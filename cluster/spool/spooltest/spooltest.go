@@ -109,8 +109,7 @@ func (x *tester) has(o spool.Opened, from uint64, most int, want string) {
 	for _, h := range heads {
 		text := strings.TrimPrefix(string(h.Changes), "c\x00\xff\\")
 		got = append(got, fmt.Sprint(h.Number, text))
-		is := entry(o, h.Number, text)
-		if h.Hash != is.Hash || h.Stored != len(is.Data) || h.Image != (text[0] == 'i') {
+		if h.Image != (text[0] == 'i') {
 			x.Errorf("entry %d has %+v", h.Number, h)
 		}
 		data, err := x.EntryData(x.Context(), o.Log, h.Number)

@@ -2,7 +2,6 @@ package shipping
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,7 +23,7 @@ type Log interface {
 	Append(ctx context.Context, entry uint64, changes, data []byte) error
 	// Data returns the octets of an entry's writes.
 	Data(ctx context.Context, entry uint64) ([]byte, error)
-	// Drop forgets the entries before one that begins with an image, but for those that are kept.
+	// Drop forgets the entries before one that begins with an image, except those that are kept.
 	Drop(ctx context.Context, image uint64, kept []uint64) error
 }
 
@@ -41,10 +40,6 @@ type Config struct {
 	Dir   string // whose changes are shipped, with those of the directories in it
 	Names Names
 	Log   Log
-	// Patience is how long Sync waits for the log. Zero: 10 s.
-	Patience time.Duration
-	// Beat is the longest time between two entries. Zero: 10 s.
-	Beat time.Duration
 	// Clock goes on while the machine sleeps. Nil: one that does not.
 	Clock func() time.Duration
 	Slog  *slog.Logger
@@ -54,6 +49,9 @@ type Config struct {
 const Beat = 10 * time.Second
 
 const (
+	// patience is how long a Sync waits for the log, and impatience how long once that has taken nothing for so long.
+	patience   = 10 * time.Second
+	impatience = time.Second
 	// mostWaiting is how many octets of writes may wait for the log before the next one waits.
 	mostWaiting = 16 << 20
 	// atOnce is when changes are shipped before a Sync.
@@ -102,7 +100,6 @@ type entry struct {
 }
 
 func (c *Config) setDefaults() {
-	c.Patience = cmp.Or(c.Patience, 10*time.Second)
 	if began := time.Now(); c.Clock == nil {
 		c.Clock = func() time.Duration { return time.Since(began) }
 	}
@@ -222,18 +219,18 @@ func (fs *FS) nudge() {
 	}
 }
 
-// patience is how long a caller waits for the log: little when that has taken nothing for long.
-func (fs *FS) patience() *time.Timer {
-	if oldest, _, _ := fs.Lag(); oldest > fs.cfg.Patience {
-		return time.NewTimer(fs.cfg.Patience / 10)
+// late is a timer for how long a caller waits for the log.
+func (fs *FS) late() *time.Timer {
+	if oldest, _, _ := fs.Lag(); oldest > patience {
+		return time.NewTimer(impatience)
 	}
-	return time.NewTimer(fs.cfg.Patience)
+	return time.NewTimer(patience)
 }
 
 // wait waits until the log has the first changes. A caller that has made durable what it wrote before may wait for all.
 func (fs *FS) wait(made uint64) error {
-	patience := fs.patience()
-	defer patience.Stop()
+	late := fs.late()
+	defer late.Stop()
 	for {
 		fs.mu.Lock()
 		news, err, is := fs.news, fs.broken, fs.shipped >= made
@@ -246,7 +243,7 @@ func (fs *FS) wait(made uint64) error {
 		}
 		select {
 		case <-news:
-		case <-patience.C:
+		case <-late.C:
 			return ErrAway
 		}
 	}
@@ -417,8 +414,8 @@ func (f *shipped) change(do func() error) error {
 
 // room waits until so much more may wait for the log.
 func (fs *FS) room(octets int64) error {
-	patience := fs.patience()
-	defer patience.Stop()
+	late := fs.late()
+	defer late.Stop()
 	for {
 		fs.mu.Lock()
 		news, err, is := fs.news, fs.broken, fs.octets == 0 || fs.octets+octets <= mostWaiting
@@ -429,7 +426,7 @@ func (fs *FS) room(octets int64) error {
 		fs.nudge()
 		select {
 		case <-news:
-		case <-patience.C:
+		case <-late.C:
 			return ErrAway
 		}
 	}

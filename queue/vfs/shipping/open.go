@@ -242,7 +242,7 @@ func (fs *FS) shipRest(image *Image, local map[string]int64) error {
 	return nil
 }
 
-// shipGaps ships what a file has where the log has nothing, but for zeros.
+// shipGaps ships what a file has where the log has nothing, except zeros.
 func (fs *FS) shipGaps(name string, number uint32, parts []part, size int64) error {
 	on, err := fs.FS.Open(fs.path(name))
 	if err != nil {
