@@ -52,7 +52,7 @@ func (c *client) send(ctx context.Context, n int, to []string) error {
 		return err
 	}
 	c.out = appendHead(c.out[:0], n, to[0])
-	flight := net.Buffers{c.out, c.load.body}
+	flight := net.Buffers{c.out, []byte("\r\n"), c.load.body(n), []byte(".\r\n")}
 	if _, err := flight.WriteTo(c.conn); err != nil {
 		return err // without its dot the content is nothing (RFC 5321, 4.1.1.4)
 	}

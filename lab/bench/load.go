@@ -6,7 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"strings"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -39,7 +39,7 @@ type Load struct {
 	unsure atomic.Int64 // recipients of messages of which nobody knows
 
 	next, accepted atomic.Int64
-	body           []byte // what follows the header section, with the dot
+	lines          []byte // that contents are made of
 	secured        *tls.Config
 }
 
@@ -58,7 +58,7 @@ func (l *Load) Run(ctx context.Context, addr string) error {
 	l.Sender = cmp.Or(l.Sender, defaultSender)
 	l.Sent, l.Heard, l.IDs = make([]time.Duration, l.Messages), make([]time.Duration, l.Messages),
 		make([]string, l.Messages)
-	l.body = body(l.Size)
+	l.lines = lines(max(manyLines, l.Size))
 	if l.TLS {
 		l.secured = &tls.Config{InsecureSkipVerify: true, ServerName: "relay.example",
 			ClientSessionCache: tls.NewLRUClientSessionCache(l.Connections)}
@@ -173,8 +173,33 @@ func pause(ctx context.Context, d time.Duration) bool {
 // headSize is about what appendHead makes.
 const headSize = 200
 
-// body makes what follows the header section.
-func body(size int) []byte {
-	const line = 78
-	return []byte("\r\n" + strings.Repeat(strings.Repeat("x", line-2)+"\r\n", max(0, size-headSize)/line) + ".\r\n")
+const (
+	// lineSize is how long a line is.
+	lineSize = 78
+	// manyLines is how many octets there are at least: contents that are stored together differ.
+	manyLines = 4 << 20
+)
+
+// lines makes random lines, of so many octets about: they compress as little as an attached picture.
+func lines(size int) []byte {
+	b := make([]byte, size/lineSize*lineSize)
+	random := rand.NewChaCha8([32]byte{})
+	_, _ = random.Read(b) // never fails
+	for i, c := range b {
+		b[i] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"[c%64]
+	}
+	for end := lineSize; end <= len(b); end += lineSize {
+		copy(b[end-2:], "\r\n")
+	}
+	return b
+}
+
+// body is what message n has after its header section.
+func (l *Load) body(n int) []byte {
+	size := max(0, l.Size-headSize) / lineSize * lineSize
+	at := 0
+	if most := (len(l.lines) - size) / lineSize; most > 0 {
+		at = n * (size/lineSize + 1) % most * lineSize
+	}
+	return l.lines[at : at+size]
 }
