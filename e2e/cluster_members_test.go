@@ -155,7 +155,16 @@ func newMembers(t *testing.T, d []*database, dns, port, config string, n int, en
 	for i := range n {
 		runClient(t, "", binary, "cluster", "ca", "issue", ca, fmt.Sprint(i+1))
 		settings, at := filled(t, config)
-		r := newRelay(t, dns, port, takingAll+settings+fmt.Sprintf(`
+		r := newRelay(t, dns, port, takingAll+settings+membership(t, ca, i+1))
+		r.env, r.places = append([]string{"MTA_CLUSTER_DATABASE=" + dsn}, env...), at
+		relays = append(relays, r)
+	}
+	return relays
+}
+
+// membership has a relay be a node, with the certificates in a folder.
+func membership(t *testing.T, ca string, n int) string {
+	return fmt.Sprintf(`
 nodeid = "relay-%[3]d"
 cluster {
   database    = env("MTA_CLUSTER_DATABASE")
@@ -165,11 +174,7 @@ cluster {
   ca          = "%[2]s/ca.pem"
   secrets_key = "%[2]s/secrets.key"
 }
-`, freeAddress(t), ca, i+1))
-		r.env, r.places = append([]string{"MTA_CLUSTER_DATABASE=" + dsn}, env...), at
-		relays = append(relays, r)
-	}
-	return relays
+`, freeAddress(t), ca, n)
 }
 
 // filled is the configuration of one of members, with its addresses.

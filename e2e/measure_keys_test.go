@@ -35,14 +35,7 @@ func TestMeasureKeys(t *testing.T) {
 	n := sized(t, 10*keyRate, keyRate/5)
 	primary, standby := newPair(t, "fsync=on")
 	primary.schema(t)
-	for range 6 { // files of WAL that wait to be used again, as in a database that has run for a while
-		primary.ask(t, "SELECT pg_logical_emit_message(true, 'a', 'b')")
-		primary.ask(t, "SELECT pg_switch_wal()")
-	}
-	for _, d := range []*database{primary, standby} {
-		primary.comes(t, caughtUp, "t")
-		d.ask(t, "CHECKPOINT")
-	}
+	hasRun(t, primary, standby)
 	const address = "127.31.15.1"
 	port := commonPort(t, address)
 	taken := sink.NewRecorder(sink.Deliveries, 0)
@@ -97,6 +90,19 @@ api "web" { address = ["WEB"] }
 		rows = append(rows, row)
 	}
 	publish(t, fmt.Sprintf("Submission to a node of a cluster, %d messages a second", keyRate), markdown(rows), footnote(t))
+}
+
+// hasRun gives databases files of WAL that wait to be used again, as those have that have run for a while.
+func hasRun(t *testing.T, primary, standby *database) {
+	t.Helper()
+	for range 12 {
+		primary.ask(t, "SELECT pg_logical_emit_message(true, 'a', 'b')")
+		primary.ask(t, "SELECT pg_switch_wal()")
+	}
+	for _, d := range []*database{primary, standby} {
+		primary.comes(t, caughtUp, "t")
+		d.ask(t, "CHECKPOINT")
+	}
 }
 
 // keyClient submits to a relay, over connections that stay open.
