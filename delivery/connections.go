@@ -142,6 +142,28 @@ func (s *Scheduler) CloseConnections(sessions []string) (known, later int) {
 	return known, later
 }
 
+// Cut cuts the connections that have mail, so that no host gets the end of what it has the beginning of. What is not
+// delivered is tried again, if it may begin. It returns how many those were.
+func (s *Scheduler) Cut() int {
+	s.mu.Lock()
+	cut := s.sessions(func(c *connection) bool { return c.rec.Backlog > 0 })
+	s.mu.Unlock()
+	for _, c := range cut {
+		c.Close()
+	}
+	return len(cut)
+}
+
+// sessions are those of connections that stand. s.mu is held.
+func (s *Scheduler) sessions(fits func(*connection) bool) (all []session) {
+	for c := range s.conns {
+		if c.session != nil && fits(c) {
+			all = append(all, c.session)
+		}
+	}
+	return all
+}
+
 // Watched is a connection that somebody may want to watch.
 type Watched struct {
 	Host         route.Host

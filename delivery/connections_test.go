@@ -107,3 +107,31 @@ func TestAnOpeningThatIsClosedBlamesNobody(t *testing.T) {
 		}
 	})
 }
+
+// TestCut: a host that is slow to take a message never gets its end, and is not blamed; the message arrives later.
+func TestCut(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		w := newWorld(t, unhurried(Limits{Site: Scope{Connections: 1}, IdleTimeout: time.Hour, ActiveTimeout: time.Hour}))
+		defer w.end()
+		slow := w.host("slow", sink.Config{Without: sink.Chunking, Work: map[sink.Phase]time.Duration{sink.Data: time.Minute}})
+		w.send(routeTo("idle", tier(w.host("quick", sink.Config{}))), 1)
+		w.send(routeTo("busy", tier(slow)), 1)
+		time.Sleep(time.Second)
+		if n := w.s.Cut(); n != 1 {
+			t.Errorf("%d connections are cut", n)
+		}
+		time.Sleep(time.Second)
+		if list, _ := w.s.Connections(ConnectionQuery{}, "", 10); len(list) != 1 || list[0].Site != "idle" || hostState(w, "slow") == destdb.Retry {
+			t.Errorf("the connections are %+v", list)
+		}
+		time.Sleep(time.Hour / 2)
+		results := w.settled()
+		if n := slow.server.Stats().Messages; n != 0 || len(results) != 2 || delivered(results) != 1 || !results[1].Reply.Temporary() {
+			t.Errorf("the host has %d messages, the results are %+v", n, results)
+		}
+		w.send(routeTo("busy", tier(slow)), 1)
+		if n := delivered(w.awaitResults(3, time.Hour)); n != 2 || slow.server.Stats().Messages != 1 {
+			t.Errorf("%d are delivered", n)
+		}
+	})
+}

@@ -488,12 +488,7 @@ func (s *Scheduler) Close() {
 	}
 	s.closed = true
 	s.beginDrain()
-	var cut []session
-	for c := range s.conns {
-		if c.session != nil {
-			cut = append(cut, c.session)
-		}
-	}
+	cut := s.sessions(func(*connection) bool { return true })
 	s.mu.Unlock()
 	s.stop()
 	for _, c := range cut {

@@ -126,6 +126,9 @@ type Config struct {
 	// Frozen reports whether no transaction may begin now, as the queue could not keep what becomes of it. Nil: one may
 	// always.
 	Frozen func() bool
+	// MayEnd reports whether the content of a message may still be ended: no other relay can deliver it, too. Nil: it
+	// may always.
+	MayEnd func() bool
 	// Chance is in [0, 1), and safe for concurrent use. Nil: math/rand.
 	Chance func() float64
 	Log    *slog.Logger
@@ -516,7 +519,7 @@ func (d *Dispatcher) sendJob(m *envelope.Message, rt *route.Route, recipients []
 		Expires:    c.expires,
 		Weight:     d.Policy().Weight(m.Tenant),
 		Called:     c.called,
-		Body:       func() (io.ReadCloser, error) { return d.Queue.Body(m.ID) },
+		Body:       func() (io.ReadCloser, error) { return d.body(m.ID) },
 		Done: func(j *delivery.Job, results []delivery.Result) {
 			d.done(j, recipients, d.account(m, c, recipients, results))
 		},
@@ -546,6 +549,31 @@ func (d *Dispatcher) sendJob(m *envelope.Message, rt *route.Route, recipients []
 	d.hand(m, job)
 	return true
 }
+
+// body opens the content of a message, whose end is an error if it may not be ended.
+func (d *Dispatcher) body(id envelope.ID) (io.ReadCloser, error) {
+	content, err := d.Queue.Body(id)
+	if err != nil || d.MayEnd == nil {
+		return content, err
+	}
+	return endless{content, d.MayEnd}, nil
+}
+
+// endless is a content that has an end only while it may.
+type endless struct {
+	io.ReadCloser
+	may func() bool
+}
+
+func (e endless) Read(p []byte) (n int, err error) {
+	if n, err = e.ReadCloser.Read(p); errors.Is(err, io.EOF) && !e.may() {
+		err = &noEnd
+	}
+	return n, err
+}
+
+var noEnd = reply.Local(451, reply.Enhanced{4, 3, 0}, "content", "the message was not sent to its end: another relay "+
+	"may have it by now")
 
 // hand gives a job to delivery, which has space for it.
 func (d *Dispatcher) hand(m *envelope.Message, job *delivery.Job) {

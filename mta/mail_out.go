@@ -174,6 +174,7 @@ func (r *mailOut) openDelivery(cfg *config.Config, undo *undoer) error {
 		Policy: r.policy.Load, Missing: r.noSource, Warmup: r.warm.Controller(), Rules: r.rules,
 		Suppression: r.suppression, Feeder: r.feeder, Classes: r.classes,
 		Token: r.token, Now: r.now, Chance: r.opts.Chance, Log: r.log, Frozen: r.frozen,
+		MayEnd: r.copy.MayEnd(),
 	})
 	r.warm.Serve(r.dispatcher)
 	r.outages.Join(r.delivery)

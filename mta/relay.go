@@ -50,7 +50,6 @@ import (
 	"example.org/mta/internal/linelog"
 	"example.org/mta/mta/alarm"
 	"example.org/mta/mta/config"
-	"example.org/mta/mta/datadir"
 	"example.org/mta/mta/listen"
 	"example.org/mta/mta/warming"
 	"example.org/mta/queue/vfs"
@@ -202,7 +201,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	})
 	if _, err := os.Stat(r.inForce().Cluster.Path); err == nil || r.cluster != nil { // it is, or was, a node
 		running.Go(func() {
-			if err := r.ousted(dispatching); err != nil {
+			if err := r.copy.Watch(dispatching, r.inForce().DataDir, r.cluster.Ousted, r.delivery.Cut); err != nil {
 				r.dispatcher.Stop()
 				stopDispatching() // at once: another node delivers the same
 				failed <- err
@@ -253,26 +252,6 @@ func (r *Relay) Run(ctx context.Context) error {
 		r.log.Error("stopping", "error", err)
 	}
 	return errors.Join(err, r.shutdown(stopDispatching, &running))
-}
-
-// ousterLook is between two looks whether the mail of this relay is another node's.
-const ousterLook = 2 * time.Second
-
-// ousted waits until the mail of this relay is another node's, and returns how that is known; nil when ctx ends.
-func (r *Relay) ousted(ctx context.Context) error {
-	for {
-		if err := datadir.StillOwn(r.policy.Load().Config.DataDir, r.cluster.Ousted()); err != nil {
-			return err
-		}
-		if err := r.copy.Ended(); err != nil {
-			return err
-		}
-		select {
-		case <-time.After(ousterLook):
-		case <-ctx.Done():
-			return nil
-		}
-	}
 }
 
 // shutdown stops the relay in steps; what one waits for is logged when that takes long. The order

@@ -155,9 +155,16 @@ func (c *Conn) Finish() {
 	c.wake.Signal()
 }
 
-// Close cuts the connection. It does not wait; Ended and Config.Closed tell.
+// Close cuts the connection. It does not wait; Ended and Config.Closed tell. What the host has not got yet of the
+// messages under way does not leave later, out of a buffer.
 func (c *Conn) Close() {
 	c.stop(&Error{Reply: closedHere, Err: ErrClosed})
+	c.mu.Lock()
+	amid := c.mu.flying.n > 0
+	c.mu.Unlock()
+	if tcp, ok := c.raw.(interface{ SetLinger(int) error }); ok && amid {
+		_ = tcp.SetLinger(0)
+	}
 	_ = c.raw.Close()
 }
 

@@ -1,12 +1,15 @@
 package smtpclient
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -405,4 +408,79 @@ func TestResetsAreSpared(t *testing.T) {
 		}
 		<-m.done
 	})
+}
+
+// loud is a connection of the operating system that says when so many octets were written in one go.
+type loud struct {
+	*net.TCPConn
+	octets int
+	wrote  chan struct{}
+}
+
+func (l loud) Write(p []byte) (int, error) {
+	n, err := l.TCPConn.Write(p)
+	if n >= l.octets {
+		l.wrote <- struct{}{}
+	}
+	return n, err
+}
+
+// TestAClosedConnectionSendsNothingMore of what the operating system has in its buffers.
+func TestAClosedConnectionSendsNothingMore(t *testing.T) {
+	small := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+		return c.Control(func(fd uintptr) { _ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4096) })
+	}}
+	listen, err := small.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listen.Close()
+	got := make(chan string)
+	closed := make(chan struct{})
+	go func() {
+		nc, err := listen.Accept()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer nc.Close()
+		in := bufio.NewReader(nc)
+		for _, say := range []string{"220 mx", "250 mx", "250 ok", "250 ok", "354 go"} {
+			if _, err := io.WriteString(nc, say+"\r\n"); err != nil {
+				t.Error(err)
+			}
+			if say != "354 go" {
+				_, _ = in.ReadString('\n')
+			}
+		}
+		<-closed
+		rest, _ := io.ReadAll(in)
+		got <- string(rest)
+	}()
+	nc, err := net.Dial("tcp", listen.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	tcp := nc.(*net.TCPConn)
+	_ = tcp.SetWriteBuffer(1 << 20)
+	const lines = 350 // they leave in one flight, which the host's buffer is too small for
+	wire := loud{tcp, 70 * lines, make(chan struct{}, 1)}
+	c, err := Handshake(t.Context(), wire, testConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := newMail(strings.Repeat(strings.Repeat("x", 70)+"\r\n", lines), "a@example.com")
+	if !c.Send(&m.Transaction) {
+		t.Fatal("Send refused")
+	}
+	<-wire.wrote
+	c.Close()
+	<-c.Ended()
+	close(closed)
+	if rest := <-got; strings.HasSuffix(rest, "\r\n.\r\n") {
+		t.Errorf("the host has got all %d octets", len(rest))
+	}
+	if fates := m.fates(t); fates != "ambiguous 421" {
+		t.Errorf("the recipient is %s", fates)
+	}
 }

@@ -24,6 +24,9 @@ func resultOf(err error) Result {
 		return Result{Fate: Answered,
 			Reply: reply.Local(550, reply.Enhanced{5, 6, 11}, "content", "the content has %v", err)}
 	}
+	if own := (*reply.Reply)(nil); errors.As(err, &own) {
+		return Result{Fate: Failed, Reply: *own}
+	}
 	return Result{Fate: Failed,
 		Reply: reply.Local(451, reply.Enhanced{4, 3, 0}, "content",
 			"the message could not be read from this relay's queue")}

@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"net"
 	"net/netip"
+	"time"
 
 	"example.org/mta/cluster/ca"
 	"example.org/mta/cluster/postgres"
@@ -16,7 +17,7 @@ import (
 // Cluster is the relay's part in a cluster.
 //
 // The relay is a node of a [cluster](cluster.md). Without a block there is none. All settings but `secrets_key`,
-// `replicated`, `replicate` and `on_loss` are required.
+// `replicated`, `replicate`, `takeover` and `on_loss` are required.
 type Cluster struct {
 	block
 	// The PostgreSQL database: a URL or keywords as psql takes them, with all hosts and `sslmode=verify-full`. Keep the
@@ -45,9 +46,15 @@ type Cluster struct {
 	OnLoss string `conf:"on_loss" default:"wait" oneof:"wait part" node:"own"`
 	// The database has a copy of the queue, with each message before it is accepted, so that another node can [take
 	// over](cluster.md#a-queue-that-outlives-its-machine) when this machine and its disk are gone.
-	Replicate bool   `conf:"replicate" node:"own"`
-	Path      string // of what the node keeps in data_dir
+	Replicate bool `conf:"replicate" node:"own"`
+	// After how long without a sign of life in its copy another node takes the queue over by itself: at least 30
+	// seconds, the same for all nodes. `"0s"`: only `mta cluster takeover` does.
+	Takeover time.Duration `conf:"takeover" default:"60s" min:"0"`
+	Path     string        // of what the node keeps in data_dir
 }
+
+// leastTakeover leaves a node that lives time to write, and one that does not half of it to close its connections.
+const leastTakeover = 30 * time.Second
 
 // On reports whether the relay is a node.
 func (c *Cluster) On() bool { return c.Database != "" }
@@ -62,7 +69,8 @@ func (c *Cluster) Pair() certificates.Pair {
 
 func (k checker) cluster(taken *claims) {
 	c := &k.Cluster
-	missing, some := "", c.Replicated || c.Replicate || c.SecretsKey != "" || c.OnLoss != "wait"
+	missing, some := "", c.Replicated || c.Replicate || c.SecretsKey != "" || c.OnLoss != "wait" ||
+		c.Takeover != time.Minute
 	for _, s := range [][2]string{{"ca", c.CA}, {"key", c.Key}, {"certificate", c.Certificate}, {"address", c.Address},
 		{"database", string(c.Database)}} {
 		if some = some || s[1] != ""; s[1] == "" {
@@ -79,6 +87,10 @@ func (k checker) cluster(taken *claims) {
 	if ip, _ := netip.ParseAddr(host); port == "0" || !ip.IsValid() || ip.IsUnspecified() {
 		k.problem(&c.block, "address", `write an address of this machine with a port, such as "10.0.0.1:2571"`,
 			"address: the other nodes can't reach %s", settings.Quoted(c.Address))
+	}
+	if c.Takeover > 0 && c.Takeover < leastTakeover {
+		k.problem(&c.block, "takeover", `a node writes each 10 seconds; "0s" has only 'mta cluster takeover' do it`,
+			"takeover: %v is less than %v", c.Takeover, leastTakeover)
 	}
 	k.claim(taken, c.Address, "cluster", &c.block)
 }

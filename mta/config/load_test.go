@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -66,5 +67,22 @@ func TestLoad(t *testing.T) {
 	}
 	if _, err := Load(path, noEnv); err == nil || !strings.Contains(err.Error(), "is it the right file?") {
 		t.Errorf("a file that is none: %v", err)
+	}
+}
+
+// TestTakeover is refused where a node could not write in time, or not close its connections before it is over.
+func TestTakeover(t *testing.T) {
+	for text, bad := range map[string]bool{"0s": false, "1s": true, "29s": true, "30s": false} {
+		_, err := Parse(fmt.Appendf(nil, `cluster {
+			database    = "host=db"
+			address     = "10.0.0.1:2571"
+			certificate = "/c"
+			key         = "/k"
+			ca          = "/ca"
+			takeover    = %q
+		}`, text), "f", os.Getenv)
+		if (err != nil) != bad || bad && !strings.Contains(err.Error(), "f:7:18: takeover: "+text+" is less than 30s") {
+			t.Errorf("%s: %v", text, err)
+		}
 	}
 }

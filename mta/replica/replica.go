@@ -7,6 +7,7 @@
 package replica
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -17,6 +18,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"example.org/mta/cluster/ca"
@@ -43,6 +45,8 @@ const (
 	// silence is for how long nothing may have been written, likewise. A node that another one takes over for its
 	// silence has been frozen for long.
 	silence = 2 * shipping.Beat
+	// look is between two looks whether the mail is another node's.
+	look = 2 * time.Second
 )
 
 // Engine is the database.
@@ -62,6 +66,8 @@ type Config struct {
 	Fit    func(context.Context) error // why the directory is not the node's newest, by the database; may be nil
 	Now    func() time.Time
 	Log    *slog.Logger
+	// After how long in silence another node takes the queue over by itself. 0: none does.
+	Takeover time.Duration
 }
 
 // Replica is an open copy; nil is that of a queue without one. It has the lock of the queue's directory.
@@ -72,12 +78,18 @@ type Replica struct {
 	log    *spool.Log
 	engine Engine
 	lock   io.Closer
+	slog   *slog.Logger
+	until  time.Duration // for how long in silence no other node can have the queue
+	gone   atomic.Bool   // another one has, as far as Watch knows
 }
 
 // Open brings the directory and its log together. While the database does not answer it waits, until ctx ends. An error
 // that is format.ErrRefused stays until an operator acts.
 func Open(ctx context.Context, c Config) (r *Replica, err error) {
-	r = &Replica{engine: c.Engine}
+	r = &Replica{engine: c.Engine, slog: c.Log, until: silent / 2}
+	if c.Takeover > 0 { // the command does it, too
+		r.until = min(c.Takeover, silent) / 2
+	}
 	defer func() {
 		if err != nil {
 			r.Close()
@@ -178,13 +190,52 @@ func (r *Replica) Frozen() func() bool {
 	}
 }
 
-// Ended returns why nothing will be in the copy any more, such as that another node has the mail; nil while it goes on.
-func (r *Replica) Ended() error {
+// MayEnd returns a function that reports whether the content of a message may still be ended, since no other node can
+// have the queue yet; nil for a queue without a copy.
+func (r *Replica) MayEnd() func() bool {
 	if r == nil {
 		return nil
 	}
+	return func() bool {
+		_, silent, broken := r.fs.Lag()
+		return silent <= r.until && broken == nil && !r.gone.Load()
+	}
+}
+
+// Watch returns why this relay is to end, nil once ctx has ended: the mail in its data directory is another node's, or
+// its node was forgotten for the reason that ousted returns. With a copy the next start decides what is left of the
+// queue; else the error is format.ErrRefused, as for a directory that was adopted. cut is called then, and while no
+// content may be ended, again and again: it closes the connections that have mail, and returns how many.
+func (r *Replica) Watch(ctx context.Context, dir string, ousted func() error, cut func() int) error {
+	for {
+		err := r.lost(dir, ousted())
+		if r != nil && (err != nil || !r.MayEnd()()) {
+			r.gone.Store(err != nil)
+			if n := cut(); n > 0 {
+				r.slog.Warn("connections are cut amid mail: the database has taken nothing of this node's queue for "+
+					"so long that another node may go on with it", "connections", n)
+			}
+		}
+		if err != nil {
+			return err
+		}
+		select {
+		case <-time.After(look):
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func (r *Replica) lost(dir string, ousted error) error {
+	if r == nil {
+		return datadir.StillOwn(dir, ousted)
+	}
 	_, _, broken := r.fs.Lag()
-	return broken
+	if ousted != nil {
+		ousted = fmt.Errorf("the next start decides whether this relay goes on: %v", ousted) // no refusal
+	}
+	return cmp.Or(datadir.StillOwn(dir, nil), broken, ousted)
 }
 
 // mark is what the directory has of its log.
@@ -302,7 +353,8 @@ func MarkOf(cfg *config.Config) string { return cfg.Cluster.Path + "-copy" }
 // stands on the file system fs, nil: the operating system's. ctx may be nil.
 func Of(ctx context.Context, cfg *config.Config, fs vfs.FS, now func() time.Time, log *slog.Logger) (*Replica, error) {
 	k := &cfg.Cluster
-	c := Config{Dir: datadir.Queue(cfg), Mark: MarkOf(cfg), FS: fs, Now: now, Log: log}
+	c := Config{Dir: datadir.Queue(cfg), Mark: MarkOf(cfg), FS: fs, Now: now, Log: log,
+		Takeover: k.Takeover}
 	m, err := readMark(c.Mark)
 	switch {
 	case err != nil || m.Next == 0 && !k.Replicate:

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,6 +23,7 @@ import (
 	"example.org/mta/internal/bubble"
 	"example.org/mta/internal/format"
 	"example.org/mta/mta/config"
+	"example.org/mta/mta/datadir"
 	"example.org/mta/queue/store"
 	"example.org/mta/queue/vfs"
 )
@@ -619,5 +621,85 @@ func TestADirectoryThatDoesNotFit(t *testing.T) {
 		if is := fmt.Sprint(w.logs()); is != before {
 			w.Errorf("the logs are %s, were %s", is, before)
 		}
+	})
+}
+
+// TestANodeThatIsCutOff ends no content when another one may have its queue, closes connections, and goes on when the
+// database is back.
+func TestANodeThatIsCutOff(t *testing.T) {
+	for takeover, until := range map[time.Duration]time.Duration{0: 30 * time.Second, 40 * time.Second: 20 * time.Second,
+		time.Hour: 30 * time.Second} {
+		within(t, func(w *world) {
+			if may := (*Replica)(nil).MayEnd(); may != nil {
+				w.Error("a queue without a copy")
+			}
+			c := w.config()
+			c.Takeover = takeover
+			r, err := Open(w.Context(), c)
+			w.ok(err)
+			var cuts atomic.Int64
+			ctx, stop := context.WithCancel(w.Context())
+			watched := make(chan error)
+			go func() {
+				watched <- r.Watch(ctx, w.dir, func() error { return nil }, func() int { cuts.Add(1); return 3 })
+			}()
+			w.ok(w.write(r, "1")) // the last entry that the log takes
+			began := time.Now()
+			w.fail(func(bool) error { return errOutage })
+			for r.MayEnd()() && time.Since(began) < time.Hour {
+				if time.Sleep(time.Second); cuts.Load() > 0 {
+					w.Error("connections are cut while content may be ended")
+				}
+			}
+			if took := time.Since(began).Round(time.Second); took != until+time.Second {
+				w.Errorf("content is ended for %s, want %s", took, until)
+			}
+			time.Sleep(2 * look)
+			if n := w.said("connections are cut amid mail"); n == 0 || n != int(cuts.Load()) {
+				w.Errorf("connections are cut %d times, which is said %d times", cuts.Load(), n)
+			}
+			w.fail(nil)
+			time.Sleep(10 * time.Second)
+			if cuts.Store(0); !r.MayEnd()() {
+				w.Error("no content may be ended later")
+			}
+			time.Sleep(time.Minute)
+			if stop(); <-watched != nil || cuts.Load() > 0 {
+				w.Errorf("%d cuts later", cuts.Load())
+			}
+			w.ok(r.Close())
+		})
+	}
+}
+
+// TestARelayThatLosesItsQueue ends: with a copy another start decides what there is to do.
+func TestARelayThatLosesItsQueue(t *testing.T) {
+	forgotten := refusal{errors.New("this node was forgotten")}
+	within(t, func(w *world) {
+		var none *Replica
+		if err := none.Watch(w.Context(), w.dir, func() error { return forgotten }, nil); !errors.Is(err, format.ErrRefused) {
+			w.Errorf("without a copy: %v", err)
+		}
+		r := w.start()
+		watch := func(ousted error) (err error) {
+			w.Helper()
+			cuts := 0
+			if err = r.Watch(w.Context(), w.dir, func() error { return ousted }, func() int { cuts++; return 0 }); err == nil || cuts == 0 || r.MayEnd()() {
+				w.Errorf("%v, and %d cuts", err, cuts)
+			}
+			return err
+		}
+		if err := watch(forgotten); errors.Is(err, format.ErrRefused) || !strings.Contains(err.Error(), "was forgotten") {
+			w.Errorf("a node that is forgotten: %v", err)
+		}
+		w.ok(seal(w.Context(), w, w.logs()[0], 2))
+		if err := watch(nil); errors.Is(err, format.ErrRefused) || !errors.As(err, new(*spool.Taken)) {
+			w.Errorf("a log that is sealed: %v", err)
+		}
+		w.ok(datadir.Adopted{By: 2, Began: time.Now()}.Write(w.dir))
+		if err := watch(forgotten); !errors.Is(err, format.ErrRefused) {
+			w.Errorf("a directory that is adopted: %v", err)
+		}
+		r.Close()
 	})
 }
