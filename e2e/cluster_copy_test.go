@@ -2,12 +2,15 @@ package e2e
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand"
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -28,8 +31,8 @@ func withCopies(t *testing.T, relays []*relay) {
 
 // TestAClusterOutlivesADisk kills one of three relays amid submissions and removes its disk. Another one takes the mail
 // over from the copy in the database, and is killed meanwhile: each message that was acknowledged arrives once, with its
-// attempts and times. The node starts with an empty directory, and never with an older one. With MTA_CLUSTER=full there
-// are 200,000 messages.
+// attempts and times. The node starts with an old directory, whose queue it sets aside, and never with one that is older
+// than what it has used since. With MTA_CLUSTER=full there are 200,000 messages.
 func TestAClusterOutlivesADisk(t *testing.T) {
 	parallel(t)
 	each, kills := 400, 4
@@ -150,25 +153,28 @@ func TestAClusterOutlivesADisk(t *testing.T) {
 		t.Errorf("%s entries are left in the database", left)
 	}
 
-	// The old directory is of no use, and the node begins with an empty one.
-	refuses := func(want string) {
-		t.Helper()
-		cmd := exec.Command("env", append(one.env, binary, "serve", "--config", one.config)...)
-		said, err := cmd.CombinedOutput()
-		if err == nil || !strings.Contains(string(said), want) || cmd.ProcessState.ExitCode() != 78 {
-			t.Errorf("a start ends with %v, and %s; want %q", err, said, want)
+	// The node goes on with an old directory, but for its queue, and then with no older one.
+	runClient(t, "", "cp", "-a", old, dir)
+	one.start(t)
+	one.superseded(t)
+	meet(t, relays)
+	one.submit(t, 1, func(int) (string, []string, string) { return hello("", "anew@last.example") })
+	one.stop(patience)
+	for from, to := range map[string]string{dir: one.dir + "/new", old: dir} {
+		defer os.RemoveAll(to)
+		if err := os.Rename(from, to); err != nil {
+			t.Fatal(err)
 		}
 	}
-	if err := os.Rename(old, dir); err != nil {
-		t.Fatal(err)
+	cmd := exec.Command("env", append(one.env, binary, "serve", "--config", one.config)...)
+	said, err := cmd.CombinedOutput()
+	if err == nil || !strings.Contains(string(said), "is an old copy") || cmd.ProcessState.ExitCode() != 78 {
+		t.Errorf("a start ends with %v, and %s", err, said)
 	}
-	refuses("was sealed by node 2")
-	if err := os.RemoveAll(dir); err != nil {
+	if err := errors.Join(os.RemoveAll(dir), os.Rename(one.dir+"/new", dir)); err != nil {
 		t.Fatal(err)
 	}
 	one.start(t)
-	meet(t, relays)
-	one.submit(t, 1, func(int) (string, []string, string) { return hello("", "anew@last.example") })
 
 	allAsBefore(t, before, two, three)
 	for i := range acknowledged {
@@ -181,6 +187,103 @@ func TestAClusterOutlivesADisk(t *testing.T) {
 	noneBounced(t, relays...)
 	cameOnce(t, before, copies(taken))
 	t.Logf("seed %d", seed)
+}
+
+// superseded expects that the relay has set a queue aside, and has none.
+func (r *relay) superseded(t *testing.T) {
+	t.Helper()
+	aside, err := filepath.Glob(r.dir + "/data/superseded/log-*")
+	if err != nil || len(aside) != 1 {
+		t.Fatalf("%q is set aside, %v", aside, err)
+	}
+	if out := r.mta(t, "queue", "fsck", aside[0]); strings.HasPrefix(out, "0 ") {
+		t.Errorf("what is set aside is %s", out)
+	}
+	if left, err := r.left(); left > 0 || err != nil {
+		t.Errorf("%d recipients are in the queue, %v", left, err)
+	}
+}
+
+// TestAWokenNodeSendsNothing stops a node amid deliveries to a slow host for longer than half of takeover, has another
+// one take its mail over, and wakes it: it ends no message, and starts anew without what it had.
+func TestAWokenNodeSendsNothing(t *testing.T) {
+	parallel(t)
+	address := "127.31.13.1"
+	port := commonPort(t, address)
+	taken := sink.NewRecorder(sink.Deliveries, 0)
+	const slow, small = 6, 300
+	reads := make(chan struct{}) // closed when the host takes what was sent to it
+	read := sync.OnceFunc(func() { close(reads) })
+	var isSlow atomic.Bool
+	var holds atomic.Int64
+	mailHost(t, net.JoinHostPort(address, port), sink.Config{Recorder: taken, Hook: func(c sink.Command) sink.Answer {
+		if c.Phase == sink.Rcpt && isSlow.Load() {
+			holds.Add(1)
+			<-reads
+		}
+		return sink.Answer{}
+	}})
+	t.Cleanup(read)
+	primary, standby := newPair(t)
+	primary.schema(t)
+	relays := newMembers(t, []*database{primary, standby}, serveNames(t, sink.MustZone(mxRecords("last", address))), port,
+		fmt.Sprintf(`domain "last.example" { connection_limit = %d }`, slow), 2)
+	withCopies(t, relays)
+	for _, r := range relays {
+		writeFile(t, r.config, strings.Replace(readFile(t, r.config), "  replicate = true\n", "  replicate = true\n  takeover = \"40s\"\n", 1))
+		r.start(t)
+	}
+	meet(t, relays)
+	one, two := relays[0], relays[1]
+	before := make(map[string]string)
+	submit := func(n int, more string) {
+		t.Helper()
+		one.submit(t, n, func(int) (string, []string, string) {
+			to := fmt.Sprintf("a%d@last.example", len(before))
+			before[to] = ""
+			from, all, text := hello("", to)
+			return from, all, text + more
+		})
+	}
+	submit(small, "") // the host becomes known
+	eventually(t, patience, func() error { return empty(one) })
+	isSlow.Store(true)
+	submit(slow, strings.Repeat(strings.Repeat("x", 70)+"\r\n", 60_000)) // more than the buffers on the way to the host take
+	submit(small, "")
+	eventually(t, patience, func() error {
+		if n := holds.Load(); n < 2 {
+			return fmt.Errorf("the host is sent mail on %d connections", n)
+		}
+		return nil
+	})
+	one.pause(t)
+	eventually(t, patience, func() error { // half of 40 s, and for what is under way
+		if out := primary.ask(t, "SELECT count(*) FROM mta_cluster.logs WHERE node = 1 AND beat < clock_timestamp() - interval '25 s'"); out != "1" {
+			return fmt.Errorf("%s logs are silent", out)
+		}
+		return nil
+	})
+	read()
+	two.mta(t, "cluster", "takeover", "1", "--dead")
+	woken := time.Now()
+	one.resume()
+	select {
+	case <-one.done:
+		if code := one.cmd.ProcessState.ExitCode(); code != 1 {
+			t.Errorf("the exit code of the woken node is %d, and it logs %s", code, tail(one.log))
+		}
+	case <-time.After(patience):
+		t.Fatalf("the woken node goes on: %s", tail(one.log))
+	}
+	t.Logf("it ends after %v", time.Since(woken))
+	one.start(t)
+	one.superseded(t)
+	meet(t, relays)
+	before["anew@last.example"] = ""
+	one.submit(t, 1, func(int) (string, []string, string) { return hello("", "anew@last.example") })
+	sendAll(t, relays...)
+	noneBounced(t, relays...)
+	cameOnce(t, before, copies(taken))
 }
 
 // TestACopyWaitsForItsDatabase stops the database under load: what is acknowledged is in the copy, mail is refused for

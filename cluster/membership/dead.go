@@ -58,30 +58,35 @@ func (m *Membership) Dead(ctx context.Context, path string, off bool) (d Dead, e
 	return d, d.may(have, own, row, view.Now, off)
 }
 
-// Newest is a Refusal if the data directory of a node, of which the file is that of package node, is an older copy, or
-// its node was forgotten: by the node's row. A directory that has joined no cluster is the newest.
+// Newest returns whether the node of a data directory, of which the file is that of package node, was forgotten, by its
+// row; without the file, whether it may join. It is a Refusal if the directory is an older copy, or another one has
+// joined since.
 func Newest(ctx context.Context, e interface {
 	View(context.Context) (postgres.View, error)
 }, path string, node uint16,
-) error {
+) (forgotten bool, err error) {
 	have, err := read(path)
 	if err != nil && !errors.As(err, new(*fs.PathError)) {
-		return damaged(path, err)
+		return false, damaged(path, err)
 	}
-	if err != nil || have.Incarnation == 0 {
-		return err
+	if err != nil {
+		return false, err
 	}
 	view, err := e.View(ctx)
 	if err != nil {
-		return err
+		return false, err
 	}
 	switch row := find(view, node); {
+	case have.Incarnation == 0:
+		return row == nil || row.Forgotten, nil
 	case row == nil || row.Incarnation < have.Incarnation: // see package membership
+		return false, nil
 	case row.Incarnation > have.Incarnation && !row.Forgotten, have.behind(row):
-		return final{Refusal(fmt.Sprintf("node %d: %s is an old copy of its data directory: another one was used since",
-			node, filepath.Dir(path)))}
+		return false, final{Refusal(fmt.Sprintf("node %d: %s is an old copy of its data directory: another one was "+
+			"used since", node, filepath.Dir(path)))}
+	default:
+		return row.Incarnation > have.Incarnation, nil
 	}
-	return nil
 }
 
 func damaged(path string, err error) error {

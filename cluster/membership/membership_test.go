@@ -1109,9 +1109,13 @@ func TestAnOldCopyOfADeadNode(t *testing.T) {
 			wants(copied, "later. What has left since it was made would leave twice. If you have no newer copy, 'mta cluster forget 1' first", off)
 			wants(path, "", off)
 		}
-		newest := func(path string) error { return Newest(t.Context(), s.db, path, 1) }
-		if err := errors.Join(newest(path), newest(path+"-none")); err != nil {
-			t.Error(err)
+		gone := false // as newest has found it
+		newest := func(path string) (err error) {
+			gone, err = Newest(t.Context(), s.db, path, 1)
+			return err
+		}
+		if err := errors.Join(newest(path), newest(path+"-none")); err != nil || gone {
+			t.Errorf("%v, forgotten: %t", err, gone)
 		}
 		if err := newest(copied); !errors.Is(err, format.ErrRefused) || !strings.Contains(err.Error(), "is an old copy of its data directory") {
 			t.Errorf("an old copy goes on: %v", err)
@@ -1127,8 +1131,10 @@ func TestAnOldCopyOfADeadNode(t *testing.T) {
 		wants(path, "", false)
 		wants(copied, "If you have no newer copy, add --dead", false)
 		wants(copied, "", true)
-		if err := newest(path); err != nil {
-			t.Errorf("the node that was forgotten: %v", err) // see Open
+		for _, path := range []string{path, path + "-none"} {
+			if err := newest(path); err != nil || !gone {
+				t.Errorf("the node that was forgotten: %v, %t", err, gone) // see Open
+			}
 		}
 
 		// What others have of its files becomes its directory.

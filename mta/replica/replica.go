@@ -2,8 +2,8 @@
 // packages shipping and spool. Take restores the queue of a node that is gone.
 //
 // A directory and a log belong together by a mark in the directory: the session of the last process that had both. So a
-// log is never continued from an empty or an old directory, and a directory that another node has taken the mail of
-// never starts.
+// log is never continued from an empty or an old directory, and a directory whose mail another node has starts with an
+// empty queue: see supersede.
 package replica
 
 import (
@@ -61,11 +61,15 @@ type Config struct {
 	Mark   string // the file that names the directory's log
 	FS     vfs.FS // nil: the operating system's
 	Node   uint16
-	Engine Engine                      // closed with the Replica
-	Clock  func() time.Duration        // goes on while the machine sleeps; nil: one that does not
-	Fit    func(context.Context) error // why the directory is not the node's newest, by the database; may be nil
-	Now    func() time.Time
-	Log    *slog.Logger
+	Engine Engine               // closed with the Replica
+	Clock  func() time.Duration // goes on while the machine sleeps; nil: one that does not
+	// Fit returns, by the database, whether the node was forgotten, and why the directory is not its newest. Nil: it
+	// was, and the directory is.
+	Fit   func(context.Context) (forgotten bool, err error)
+	Aside string   // the folder of a queue whose mail another node has taken over
+	Files []string // what is kept of the node, and goes there, too
+	Now   func() time.Time
+	Log   *slog.Logger
 	// After how long in silence another node takes the queue over by itself. 0: none does.
 	Takeover time.Duration
 }
@@ -100,6 +104,11 @@ func Open(ctx context.Context, c Config) (r *Replica, err error) {
 		return r, err
 	}
 	if r.log, err = c.open(ctx); err != nil {
+		if err = c.supersede(ctx, err); err == nil {
+			r.log, err = c.open(ctx)
+		}
+	}
+	if err != nil {
 		return r, err
 	}
 	image, err := r.log.Read(ctx)
@@ -273,24 +282,12 @@ func (c *Config) open(ctx context.Context) (*spool.Log, error) {
 		}
 	}
 	var l *spool.Log
-	var said time.Time
-	for {
-		if err = c.fits(ctx); err == nil {
+	err = c.retry(ctx, "the queue waits for the database of the cluster, which has its copy", func() (err error) {
+		if _, err = c.fits(ctx); err == nil {
 			l, err = spool.Open(ctx, c.Engine, spool.Claim{Node: c.Node, Log: m.Log, Session: m.Session, Next: m.Next})
 		}
-		if err == nil || errors.As(err, new(*spool.Taken)) || errors.Is(err, format.ErrRefused) ||
-			postgres.Unfit(err) || ctx.Err() != nil {
-			break
-		}
-		if now := c.Now(); now.Sub(said) >= 10*time.Second {
-			said = now
-			c.Log.Warn("the queue waits for the database of the cluster, which has its copy", "error", err)
-		}
-		select {
-		case <-time.After(time.Second):
-		case <-ctx.Done():
-		}
-	}
+		return err
+	})
 	if taken := (*spool.Taken)(nil); errors.As(err, &taken) {
 		if m.Log == 0 { // the directory has no log
 			err = errors.Join(err, os.Remove(c.Mark))
@@ -304,9 +301,28 @@ func (c *Config) open(ctx context.Context) (*spool.Log, error) {
 	return l, smallfile.WriteObject(c.Mark, 0o600, &m)
 }
 
-func (c *Config) fits(ctx context.Context) error {
+// retry repeats what fails, unless that is final, and logs now and then what waits.
+func (c *Config) retry(ctx context.Context, what string, do func() error) error {
+	for said := (time.Time{}); ; {
+		err := do()
+		if err == nil || errors.As(err, new(*spool.Taken)) || errors.Is(err, format.ErrRefused) ||
+			postgres.Unfit(err) || ctx.Err() != nil {
+			return err
+		}
+		if now := c.Now(); now.Sub(said) >= 10*time.Second {
+			said = now
+			c.Log.Warn(what, "error", err)
+		}
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (c *Config) fits(ctx context.Context) (forgotten bool, err error) {
 	if c.Fit == nil {
-		return nil
+		return true, nil
 	}
 	return c.Fit(ctx)
 }
@@ -354,7 +370,8 @@ func MarkOf(cfg *config.Config) string { return cfg.Cluster.Path + "-copy" }
 func Of(ctx context.Context, cfg *config.Config, fs vfs.FS, now func() time.Time, log *slog.Logger) (*Replica, error) {
 	k := &cfg.Cluster
 	c := Config{Dir: datadir.Queue(cfg), Mark: MarkOf(cfg), FS: fs, Now: now, Log: log,
-		Takeover: k.Takeover}
+		Takeover: k.Takeover, Aside: filepath.Join(cfg.DataDir, "superseded"),
+		Files: []string{k.Path, k.Path + "-moving"}}
 	m, err := readMark(c.Mark)
 	switch {
 	case err != nil || m.Next == 0 && !k.Replicate:
@@ -374,7 +391,7 @@ func Of(ctx context.Context, cfg *config.Config, fs vfs.FS, now func() time.Time
 	if err != nil {
 		return nil, err
 	}
-	c.Engine, c.Fit = e, func(ctx context.Context) error { return membership.Newest(ctx, e, k.Path, c.Node) }
+	c.Engine, c.Fit = e, func(ctx context.Context) (bool, error) { return membership.Newest(ctx, e, k.Path, c.Node) }
 	if c.Clock, _, err = node.Boot(); err != nil {
 		return nil, err
 	}

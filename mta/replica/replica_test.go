@@ -22,6 +22,7 @@ import (
 	"example.org/mta/cluster/spool/spooltest"
 	"example.org/mta/internal/bubble"
 	"example.org/mta/internal/format"
+	"example.org/mta/internal/smallfile"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/datadir"
 	"example.org/mta/queue/store"
@@ -102,7 +103,15 @@ func (w *world) said(words string) int {
 func (w *world) slog() *slog.Logger { return slog.New(slog.NewTextHandler(w, nil)) }
 
 func (w *world) config() Config {
-	return Config{Dir: w.dir + "/queue", Mark: w.dir + "/mark", Node: 1, Engine: w.use(), Now: time.Now, Log: w.slog()}
+	return Config{Dir: w.dir + "/queue", Mark: w.dir + "/mark", Node: 1, Engine: w.use(), Now: time.Now, Log: w.slog(),
+		Aside: w.dir + "/superseded", Files: []string{w.dir + "/cluster", w.dir + "/cluster-moving"}}
+}
+
+// sealed has node 2 seal the newest log.
+func (w *world) sealed() {
+	w.Helper()
+	all := w.logs()
+	w.ok(seal(w.Context(), w, all[len(all)-1], 2))
 }
 
 func (w *world) ok(err error) {
@@ -323,7 +332,7 @@ func TestTrouble(t *testing.T) {
 		w.fail(nil)
 		w.ok(<-written)
 		status("")
-		w.ok(seal(w.Context(), w, w.logs()[0], 2))
+		w.sealed()
 		time.Sleep(10 * time.Second) // the next beat finds it
 		status("the copy of the queue in the database has ended: log 1 of node 1's queue was sealed by node 2, which has " +
 			"the mail now: this process must not deliver it, too: stop it")
@@ -331,7 +340,6 @@ func TestTrouble(t *testing.T) {
 			w.Error(err)
 		}
 		w.ok(r.Close()) // the log has all that there is
-		w.refused("sealed by node 2, which has the mail now")
 	})
 }
 
@@ -396,7 +404,6 @@ func TestATakeover(t *testing.T) {
 			w.Errorf("the node goes on: %v", err)
 		}
 		r.Close()
-		w.refused("sealed by node 2")
 		w.notFound(3, "node 2 has begun to take over the queue of node 1: go on there")
 		w.notTaken(w.taker(3).Take(w.Context(), l, into), "another node has taken it over")
 		w.ok(w.taker(3).Discard(w.Context(), l.Log))
@@ -487,13 +494,16 @@ func TestEnd(t *testing.T) {
 	}
 	within(t, func(w *world) { // mail that another node has is not delivered
 		r := w.start()
+		w.ok(w.write(r, "1"))
 		w.ok(r.Close())
-		_, err := w.SealLog(w.Context(), 1, 2, w.logs()[0].Last)
-		w.ok(err)
+		w.sealed()
 		c := w.config()
 		defer c.Engine.Close()
-		if err := End(w.Context(), c); !errors.Is(err, format.ErrRefused) || w.mark() == "" {
-			w.Errorf("the error is %v", err)
+		w.ok(End(w.Context(), c))
+		w.has(w.dir + "/queue")
+		w.has(w.dir+"/superseded/log-1/queue", "1")
+		if w.mark() != "" || len(w.logs()) != 1 {
+			w.Errorf("the mark is %s, the logs are %+v", w.mark(), w.logs())
 		}
 	})
 }
@@ -614,7 +624,7 @@ func TestADirectoryThatDoesNotFit(t *testing.T) {
 		w.ok(w.start().Close())
 		before := fmt.Sprint(w.logs())
 		c, old := w.config(), errors.New("an old copy")
-		c.Fit = func(context.Context) error { return refusal{old} }
+		c.Fit = func(context.Context) (bool, error) { return false, refusal{old} }
 		if _, err := Open(w.Context(), c); !errors.Is(err, old) || !errors.Is(err, format.ErrRefused) {
 			w.Errorf("the error is %v", err)
 		}
@@ -692,7 +702,7 @@ func TestARelayThatLosesItsQueue(t *testing.T) {
 		if err := watch(forgotten); errors.Is(err, format.ErrRefused) || !strings.Contains(err.Error(), "was forgotten") {
 			w.Errorf("a node that is forgotten: %v", err)
 		}
-		w.ok(seal(w.Context(), w, w.logs()[0], 2))
+		w.sealed()
 		if err := watch(nil); errors.Is(err, format.ErrRefused) || !errors.As(err, new(*spool.Taken)) {
 			w.Errorf("a log that is sealed: %v", err)
 		}
@@ -702,4 +712,157 @@ func TestARelayThatLosesItsQueue(t *testing.T) {
 		}
 		r.Close()
 	})
+}
+
+var errCrash = errors.New("the machine is off")
+
+// crashing is a file system that changes so much more, and then nothing.
+type crashing struct {
+	vfs.FS
+	left int
+}
+
+func (c *crashing) step(do func() error) error {
+	if c.left--; c.left < 0 {
+		return errCrash
+	}
+	return do()
+}
+
+func (c *crashing) MkdirAll(dir string) error {
+	return c.step(func() error { return c.FS.MkdirAll(dir) })
+}
+func (c *crashing) SyncDir(dir string) error {
+	return c.step(func() error { return c.FS.SyncDir(dir) })
+}
+func (c *crashing) Rename(from, to string) error {
+	return c.step(func() error { return c.FS.Rename(from, to) })
+}
+
+// TestASupersededQueue is set aside as a whole, whenever the start that does it is cut off, with what was kept of the
+// node. All else stays, and the one that was set aside before is removed.
+func TestASupersededQueue(t *testing.T) {
+	steps := 0
+	for whole := false; !whole; steps++ {
+		within(t, func(w *world) {
+			text := func(path string) string {
+				all, _ := os.ReadFile(w.dir + "/" + path)
+				return string(all)
+			}
+			for log := 1; log <= 2; log++ {
+				r := w.start()
+				w.ok(w.write(r, fmt.Sprint(log)))
+				w.ok(os.MkdirAll(w.dir+"/queue/"+store.LargeDir, 0o700))
+				w.ok(w.write(r, store.LargeDir+"/body"))
+				w.ok(os.WriteFile(w.dir+"/queue/"+format.FileName, []byte("mail in format"), 0o600))
+				for _, name := range []string{"cluster", "cluster-moving", "streams.db"} {
+					w.ok(os.WriteFile(w.dir+"/"+name, fmt.Append(nil, name, log), 0o600))
+				}
+				w.ok(r.Close())
+				w.sealed()
+				c := w.config()
+				c.FS = &crashing{vfs.OS(), steps}
+				r, err := Open(w.Context(), c)
+				if whole = err == nil; !whole {
+					if !errors.Is(err, errCrash) {
+						w.Fatal(err)
+					}
+					r = w.start()
+				}
+				w.ok(w.write(r, "new"))
+				w.has(w.dir+"/queue", "format", "new")
+				if _, err := vfs.OS().Lock(w.dir + "/queue/" + store.LockName); !errors.Is(err, vfs.ErrLocked) {
+					w.Errorf("the lock: %v", err)
+				}
+				w.ok(r.Close())
+				aside := fmt.Sprintf("superseded/log-%d", log)
+				w.has(w.dir+"/"+aside+"/queue", [][]string{{"1"}, {"2", "new"}}[log-1]...)
+				for path, want := range map[string]string{
+					"streams.db": fmt.Sprint("streams.db", log),
+					"cluster":    "", "cluster-moving": "", "queue/" + store.LargeDir + "/body": "",
+					aside + "/cluster": fmt.Sprint("cluster", log), aside + "/cluster-moving": fmt.Sprint("cluster-moving", log),
+					aside + "/queue/" + store.LargeDir + "/body": "mail in " + store.LargeDir + "/body",
+				} {
+					if got := text(path); got != want {
+						w.Errorf("cut off at %d, %s has %q, want %q", steps, path, got, want)
+					}
+				}
+				if m, err := readMark(w.dir + "/" + aside + "/mark"); m.Log != uint64(log) || err != nil {
+					w.Errorf("its mark is %+v, %v", m, err)
+				}
+				if all, err := os.ReadDir(w.dir + "/superseded"); err != nil || len(all) != 1 {
+					w.Errorf("%v is set aside, %v", all, err)
+				}
+				if all := w.logs(); len(all) != log+1 || all[log].Sealed != 0 || all[log].Last == 0 {
+					w.Errorf("cut off at %d, the logs are %+v", steps, all)
+				}
+				w.ok(w.start().Close())
+			}
+			if n := w.said("another node has the mail of this queue"); n < 2 {
+				w.Errorf("that is said %d times", n)
+			}
+		})
+	}
+	if steps < 10 {
+		t.Errorf("there are %d steps", steps)
+	}
+}
+
+// TestASupersededNodeWaits until the one that has its mail has forgotten it, and moves nothing before.
+func TestASupersededNodeWaits(t *testing.T) {
+	within(t, func(w *world) {
+		r := w.start()
+		w.ok(w.write(r, "1"))
+		w.ok(r.Close())
+		w.sealed()
+		began := time.Now()
+		c := w.config()
+		c.Fit = func(context.Context) (bool, error) {
+			if forgotten := time.Since(began) >= time.Minute; forgotten {
+				return true, nil
+			}
+			w.has(w.dir+"/queue", "1")
+			return false, nil
+		}
+		r, err := Open(w.Context(), c)
+		w.ok(err)
+		if took, said := time.Since(began), w.said("node 2 has sealed log 1, and not forgotten this node yet"); took != time.Minute || said != 6 {
+			w.Errorf("it goes on after %s, and has said %d times that it waits", took, said)
+		}
+		w.ok(r.Close())
+	})
+}
+
+// TestWhatIsNotSuperseded: a log of another cluster, one that the directory is newer than, and a node whose number
+// another directory has.
+func TestWhatIsNotSuperseded(t *testing.T) {
+	other := refusal{errors.New("an old copy")}
+	for name, change := range map[string]func(*world, *Config){
+		"another cluster": func(_ *world, c *Config) { c.Node = 3 },
+		"a newer directory": func(w *world, _ *Config) {
+			w.ok(smallfile.WriteObject(w.dir+"/mark", 0o600, &mark{1, 1 << 60, 1 << 60}))
+		},
+		"another directory": func(_ *world, c *Config) {
+			asked := 0
+			c.Fit = func(context.Context) (bool, error) {
+				if asked++; asked > 1 {
+					return false, other
+				}
+				return false, nil
+			}
+		},
+	} {
+		within(t, func(w *world) {
+			r := w.start()
+			w.ok(w.write(r, "1"))
+			w.ok(r.Close())
+			w.sealed()
+			c := w.config()
+			change(w, &c)
+			if _, err := Open(w.Context(), c); !errors.Is(err, format.ErrRefused) {
+				w.Errorf("%s: %v", name, err)
+			}
+			w.has(w.dir+"/queue", "1")
+		})
+	}
 }

@@ -172,7 +172,7 @@ func End(ctx context.Context, c Config) error {
 	_, err = c.open(ctx) // that it is the directory's
 	taken := (*spool.Taken)(nil)
 	if ended := errors.As(err, &taken) && taken.Is.Sealed == c.Node; err != nil && !ended { // by an earlier call
-		return err
+		return c.supersede(ctx, err)
 	}
 	if err := Abandon(ctx, c.Engine, c.Node); err != nil {
 		return fmt.Errorf("ending the copy of the queue in the database: %w", err)
