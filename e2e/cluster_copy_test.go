@@ -211,12 +211,12 @@ func TestAWokenNodeSendsNothing(t *testing.T) {
 	address := "127.31.13.1"
 	port := commonPort(t, address)
 	taken := sink.NewRecorder(sink.Deliveries, 0)
-	const slow, small = 6, 300
+	const slow, small = 12, 300
 	reads := make(chan struct{}) // closed when the host takes what was sent to it
 	read := sync.OnceFunc(func() { close(reads) })
 	var isSlow atomic.Bool
 	var holds atomic.Int64
-	mailHost(t, net.JoinHostPort(address, port), sink.Config{Recorder: taken, Hook: func(c sink.Command) sink.Answer {
+	mailHost(t, net.JoinHostPort(address, port), sink.Config{Recorder: taken, Without: sink.Chunking, Hook: func(c sink.Command) sink.Answer {
 		if c.Phase == sink.Rcpt && isSlow.Load() {
 			holds.Add(1)
 			<-reads
@@ -248,8 +248,7 @@ func TestAWokenNodeSendsNothing(t *testing.T) {
 	submit(small, "") // the host becomes known
 	eventually(t, patience, func() error { return empty(one) })
 	isSlow.Store(true)
-	submit(slow, strings.Repeat(strings.Repeat("x", 70)+"\r\n", 60_000)) // more than the buffers on the way to the host take
-	submit(small, "")
+	submit(slow, strings.Repeat(strings.Repeat("x", 70)+"\r\n", 5000))
 	eventually(t, patience, func() error {
 		if n := holds.Load(); n < 2 {
 			return fmt.Errorf("the host is sent mail on %d connections", n)
