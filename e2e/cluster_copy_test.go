@@ -19,13 +19,13 @@ import (
 	"example.org/mta/operator/api"
 )
 
-// withCopies has relays keep copies of their queues in the database.
-func withCopies(t *testing.T, relays []*relay) {
+// withCopies has relays keep copies of their queues in the database, and take over those of others after a time.
+func withCopies(t *testing.T, relays []*relay, takeover string) {
 	t.Helper()
 	for _, r := range relays {
 		text := readFile(t, r.config)
 		at := strings.LastIndex(text, "  secrets_key")
-		writeFile(t, r.config, text[:at]+"  replicate = true\n"+text[at:])
+		writeFile(t, r.config, text[:at]+"  replicate = true\n  takeover = \""+takeover+"\"\n"+text[at:])
 	}
 }
 
@@ -54,7 +54,7 @@ func TestAClusterOutlivesADisk(t *testing.T) {
 		zone += mxRecords(k, address)
 	}
 	relays := newMembers(t, []*database{primary, standby}, serveNames(t, sink.MustZone(zone)), port, `tenant "acme" {}`, 3)
-	withCopies(t, relays)
+	withCopies(t, relays, "0s")
 	for _, r := range relays {
 		r.onlyOnce(t)
 		r.start(t)
@@ -160,11 +160,8 @@ func TestAClusterOutlivesADisk(t *testing.T) {
 	meet(t, relays)
 	one.submit(t, 1, func(int) (string, []string, string) { return hello("", "anew@last.example") })
 	one.stop(patience)
-	for from, to := range map[string]string{dir: one.dir + "/new", old: dir} {
-		defer os.RemoveAll(to)
-		if err := os.Rename(from, to); err != nil {
-			t.Fatal(err)
-		}
+	if err := errors.Join(os.Rename(dir, one.dir+"/new"), os.Rename(old, dir)); err != nil {
+		t.Fatal(err)
 	}
 	cmd := exec.Command("env", append(one.env, binary, "serve", "--config", one.config)...)
 	said, err := cmd.CombinedOutput()
@@ -228,9 +225,8 @@ func TestAWokenNodeSendsNothing(t *testing.T) {
 	primary.schema(t)
 	relays := newMembers(t, []*database{primary, standby}, serveNames(t, sink.MustZone(mxRecords("last", address))), port,
 		fmt.Sprintf(`domain "last.example" { connection_limit = %d }`, slow), 2)
-	withCopies(t, relays)
+	withCopies(t, relays, "40s")
 	for _, r := range relays {
-		writeFile(t, r.config, strings.Replace(readFile(t, r.config), "  replicate = true\n", "  replicate = true\n  takeover = \"40s\"\n", 1))
 		r.start(t)
 	}
 	meet(t, relays)
@@ -297,7 +293,7 @@ func TestACopyWaitsForItsDatabase(t *testing.T) {
 	primary.schema(t)
 	relays := newMembers(t, []*database{primary, standby}, serveNames(t, sink.MustZone(mxRecords("last", address))), port,
 		`domain "last.example" { connection_limit = 2 }`, 1)
-	withCopies(t, relays)
+	withCopies(t, relays, "0s")
 	r := relays[0]
 	r.start(t)
 	meet(t, relays)

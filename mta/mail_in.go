@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -250,7 +251,7 @@ func (r *mailIn) openIdempotency(cfg *config.Config, _ *undoer) error {
 	moved, err := store.Secrets()
 	r.repeats.Moved(moved)
 	wiring.Agree(r.repeats, r.cluster, r.now)
-	return err
+	return errors.Join(err, r.copy.ShareSecret(secret, r.secrets.Join))
 }
 
 // openMilters makes what asks milters. A milter that is not there is no reason not to start.

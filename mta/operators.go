@@ -72,11 +72,11 @@ func (r *operators) openMover(cfg *config.Config, _ *undoer) (err error) {
 	}
 	r.mover, err = wiring.Mover(cfg, r.cluster, messages.Moving{Moves: &r.moves}, refuses, r.life.Refuses, r.now, r.log)
 	ac := adopting.Config{InForce: r.inForce, Classes: r.classes, Version: r.opts.Version, Now: r.now, Log: r.log,
-		Streams: r.streamsOf}
+		Streams: r.streamsOf, Drains: r.life.Refuses}
 	if r.mover != nil {
 		ac.Cluster = wiring.Adopting{Membership: r.cluster, Own: r.mover, Now: r.now, Log: r.log}
-		ac.Copies = &replica.Taker{Open: func() (replica.Engine, error) { return replica.Database(cfg) },
-			Node: r.cluster.Status().Number, Log: r.log}
+		ac.Copies = adopting.Taker{Taker: &replica.Taker{Node: r.cluster.Status().Number, Now: r.now, Log: r.log,
+			Open: func() (replica.Engine, error) { return replica.Database(cfg) }}}
 		r.members = wiring.Operators(r.cluster, func(from int) http.Handler { return r.control.FromNode(from) },
 			r.log)
 	}
@@ -103,5 +103,5 @@ func (r *operators) sharedSums() map[string]string {
 func (r *operators) clusterTrouble() (part, database, standby, certificate string) {
 	part, database, standby, certificate = r.cluster.Trouble()
 	_, late := r.copy.Status()
-	return cmp.Or(late, part, r.mover.Trouble()), database, standby, certificate
+	return cmp.Or(late, part, r.adopter.Trouble(), r.mover.Trouble()), database, standby, certificate
 }

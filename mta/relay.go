@@ -227,7 +227,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	})
 	for _, run := range []func(context.Context){r.rules.Run, r.admission.Run, r.sources.Run, r.checks.Run, r.pickup.Run,
 		r.data.Run, r.history.Run, r.warm.Run, r.tls.Policies.Run, r.tls.Reports.Run, r.outages.Run, r.acme.Run,
-		r.uses.Run} {
+		r.uses.Run, r.adopter.Watch} {
 		running.Go(func() { run(dispatching) })
 	}
 	running.Go(func() { r.rates.Run(dispatching, r.now, r.tally) })

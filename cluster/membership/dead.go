@@ -1,6 +1,7 @@
 package membership
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -94,30 +95,34 @@ func damaged(path string, err error) error {
 }
 
 // Gone is the beginning of a data directory that is made of what others have of a node's files: it returns a function
-// that writes the file of package node. It is a Refusal while the node answers, unless its machine is known to be off.
-func (m *Membership) Gone(ctx context.Context, number uint16, off bool) (leave func(path string) error, err error) {
+// that writes the file of package node, and which incarnation of the node that was: the given one, 0: that of its row.
+// It is a Refusal while the node answers, unless its machine is known to be off.
+func (m *Membership) Gone(ctx context.Context, number uint16, off bool, incarnation uint64) (
+	leave func(path string) error, of uint64, err error,
+) {
 	view, err := m.cfg.reader.View(ctx)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	row := find(view, number)
 	mixed := m.mixed(number)
 	switch {
 	case mixed != "":
-		return nil, Refusal(fmt.Sprintf("%s, and this one %s: upgrade the nodes first", mixed, m.cfg.Version))
+		return nil, 0, Refusal(fmt.Sprintf("%s, and this one %s: upgrade the nodes first", mixed, m.cfg.Version))
 	case row == nil:
-		return nil, Refusal(fmt.Sprintf("the database has no row of node %d, by which its name is known", number))
+		return nil, 0, Refusal(fmt.Sprintf("the database has no row of node %d, by which its name is known", number))
 	case number == m.number:
-		return nil, Refusal("it is this node")
+		return nil, 0, Refusal("it is this node")
 	case !row.Forgotten && row.Ago < absent.Seconds() && !off:
-		return nil, Refusal(answers(row))
+		return nil, 0, Refusal(answers(row))
 	}
 	k := kept{Node: number, Name: row.Name, Incarnation: row.Incarnation, Process: row.Process,
-		Seen: float64(row.Noted) / 1e6}
+		Seen: max(float64(row.Noted)/1e6, view.Now-row.Ago)}
 	if row.Forgotten {
 		k.Incarnation--
 	}
-	return func(path string) error { return smallfile.WriteObject(path, 0o600, &k) }, nil
+	k.Incarnation = cmp.Or(incarnation, k.Incarnation)
+	return func(path string) error { return smallfile.WriteObject(path, 0o600, &k) }, k.Incarnation, nil
 }
 
 // answers is why the mail of a node stays its own.

@@ -9,8 +9,8 @@ import (
 
 // OpenLog implements spool.Engine.
 func (e *Engine) OpenLog(ctx context.Context, c spool.Claim) (o spool.Opened, err error) {
-	if err = e.call(ctx, &o, "SELECT mta_cluster.log_opened($1, $2, $3, $4)", c.Node, c.Log, c.Session,
-		c.Next); err != nil {
+	if err = e.call(ctx, &o, "SELECT mta_cluster.log_opened($1, $2, $3, $4, $5::jsonb #>> '{}')", c.Node, c.Log,
+		c.Session, c.Next, c.Zone); err != nil {
 		err = fmt.Errorf("the log of node %d: %w", c.Node, err)
 	}
 	return o, err
@@ -68,10 +68,10 @@ func (e *Engine) DropEntries(ctx context.Context, log, session, image uint64, ke
 	return a, err
 }
 
-// SealLog implements spool.Sealer.
-func (e *Engine) SealLog(ctx context.Context, log uint64, by uint16, last uint64) (a spool.Answer, err error) {
-	if err = e.call(ctx, &a, "SELECT mta_cluster.log_sealed($1, $2, $3)", log, by, last); err != nil {
-		err = fmt.Errorf("sealing log %d: %w", log, err)
+// TakeLog implements spool.Sealer.
+func (e *Engine) TakeLog(ctx context.Context, t spool.Take) (a spool.Answer, err error) {
+	if err = e.call(ctx, &a, "SELECT mta_cluster.log_taken($1)", t); err != nil {
+		err = fmt.Errorf("going on with log %d: %w", t.Log, err)
 	}
 	return a, err
 }
@@ -79,11 +79,13 @@ func (e *Engine) SealLog(ctx context.Context, log uint64, by uint16, last uint64
 // Logs implements spool.Sealer. It waits for no commit.
 func (e *Engine) Logs(ctx context.Context) (all []spool.Status, err error) {
 	if err = e.call(ctx, &all, `SELECT COALESCE(jsonb_agg(jsonb_build_object('log', l.log, 'node', l.node,
-		'session', l.session, 'last', l.last, 'sealed', COALESCE(l.sealed_by, 0), 'entries', e.entries,
-		'octets', e.octets, 'ago', extract(epoch FROM clock_timestamp() - l.beat)) ORDER BY l.log), '[]')
-		FROM mta_cluster.logs l, LATERAL (SELECT count(*) AS entries,
-			COALESCE(sum(octet_length(n.changes)::bigint + octet_length(n.data)), 0) AS octets
-			FROM mta_cluster.entries n WHERE n.log = l.log) e`); err != nil {
+		'session', l.session, 'last', l.last, 'sealed', COALESCE(l.sealed_by, 0), 'zone', l.zone,
+		'incarnation', COALESCE(l.incarnation, 0),
+		'ended', l.ended OR COALESCE(l.sealed_by = l.node, false),
+		'empty', NOT EXISTS (SELECT FROM mta_cluster.entries n WHERE n.log = l.log),
+		'beat', extract(epoch FROM l.beat),
+		'ago', extract(epoch FROM clock_timestamp() - l.beat)) ORDER BY l.log), '[]')
+		FROM mta_cluster.logs l`); err != nil {
 		err = fmt.Errorf("the logs of the cluster: %w", err)
 	}
 	return all, err

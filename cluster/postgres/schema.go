@@ -34,8 +34,11 @@ var seventh string
 //go:embed logs.sql
 var eighth string
 
+//go:embed takers.sql
+var ninth string
+
 // scripts make each version from the one before.
-var scripts = []string{first, second, third, fourth, fifth, sixth, seventh, eighth}
+var scripts = []string{first, second, third, fourth, fifth, sixth, seventh, eighth, ninth}
 
 var version = len(scripts)
 

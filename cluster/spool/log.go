@@ -47,6 +47,18 @@ func Open(ctx context.Context, e Engine, c Claim) (*Log, error) {
 	return newLog(e, c.Node, o)
 }
 
+// Go has a node go on with a log as it was found. The error is a *Taken if it has changed since.
+func Go(ctx context.Context, e Sealer, s Status, t Take) (*Log, error) {
+	is, err := e.TakeLog(ctx, t)
+	if err == nil && !is.Done {
+		err = &Taken{Node: s.Node, Log: s.Log, Session: t.Session, Is: is}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return newLog(e, s.Node, Opened{Log: s.Log, Answer: is})
+}
+
 // Reader reads a log without a session.
 func Reader(e Engine, s Status) (*Log, error) {
 	return newLog(e, s.Node, Opened{Log: s.Log, Answer: Answer{Last: s.Last}})
@@ -150,6 +162,9 @@ func (l *Log) Read(ctx context.Context) (*shipping.Image, error) {
 				return err
 			}
 			for _, h := range heads {
+				if h.Number > l.opened.Last { // it is written to
+					return nil
+				}
 				changes, data, err := l.changes(h)
 				if err != nil {
 					return fmt.Errorf("entry %d: %w", h.Number, err)

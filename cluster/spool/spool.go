@@ -1,7 +1,8 @@
 // Package spool has the log of a node's queue in the engine of the cluster, so that the queue outlives its machine.
 //
 // A node has one log that is not sealed. Each process begins a session of it, and only that of the newest may append:
-// entry after entry, one at a time. Who seals a log has all that was ever acknowledged of it.
+// entry after entry, one at a time. Another node that takes a log seals it by that, has all that was ever acknowledged
+// of it, and goes on with it.
 package spool
 
 import (
@@ -32,8 +33,9 @@ type Engine interface {
 // Sealer is an engine that shows logs, and ends them.
 type Sealer interface {
 	Engine
-	// SealLog ends a log whose last entry is this one, for good. Who has sealed it can again.
-	SealLog(ctx context.Context, log uint64, by uint16, last uint64) (Answer, error)
+	// TakeLog seals a log as it was found: its node and all sessions before append nothing more, and the taker may go
+	// on. To repeat it is as an entry for Status.Ago.
+	TakeLog(context.Context, Take) (Answer, error)
 	Logs(context.Context) ([]Status, error)
 	// ClearLog forgets the entries of a log that a node has sealed.
 	ClearLog(ctx context.Context, log uint64, by uint16) error
@@ -45,6 +47,18 @@ type Claim struct {
 	Log     uint64 // 0: none yet
 	Session uint64 // the newest of the directory that was begun
 	Next    uint64 // the one to begin, above that. It may have been begun: then that was the last
+	Zone    string // where the node is
+}
+
+// Take is the claim of another node to a log.
+type Take struct {
+	Log         uint64 `json:"log"`
+	By          uint16 `json:"by"`
+	Session     uint64 `json:"session"` // the newest, as the log was found
+	Last        uint64 `json:"last"`    // likewise
+	Next        uint64 `json:"next"`    // the session to begin, above that
+	Incarnation uint64 `json:"incarnation"`
+	Ends        bool   `json:"ends"` // nobody goes on with the log
 }
 
 // Opened is a log with a new session; or, if the claim is for another one, why: Done is false.
@@ -78,16 +92,19 @@ type Answer struct {
 	Sealed  uint16 // the node that has sealed it, 0: none
 }
 
-// Status is how far a log is, for people.
+// Status is how far a log is.
 type Status struct {
-	Log     uint64
-	Node    uint16
-	Session uint64
-	Last    uint64
-	Sealed  uint16
-	Entries int
-	Octets  int64
-	Ago     float64 // seconds since the last entry or session, by the engine's clock
+	Log         uint64
+	Node        uint16
+	Zone        string
+	Session     uint64
+	Last        uint64
+	Sealed      uint16
+	Incarnation uint64  // of the node, when the log was first taken; 0: it was not
+	Ended       bool    // nobody goes on with it
+	Empty       bool    // there are no entries: none yet, or all was cleared
+	Beat        float64 // when the last entry or session came, in seconds since 1970 by the engine's clock
+	Ago         float64 // how many seconds ago that was
 }
 
 // Taken is the error of what can't be done any more, because of how far the log is.
@@ -112,10 +129,11 @@ func (t *Taken) Error() string {
 		return fmt.Sprintf("%s is in the database, and was written with another directory than this one: restore "+
 			"that, or have another node take the mail over by 'mta cluster takeover %d'", log, t.Node)
 	case t.Is.Sealed == t.Node:
-		return fmt.Sprintf("the node itself has ended %s: 'mta cluster rejoin' begins another", log)
+		return fmt.Sprintf("the node itself, or the adoption of a copy of its directory, has ended %s: 'mta cluster "+
+			"rejoin' begins another", log)
 	case t.Is.Sealed != 0:
-		return fmt.Sprintf("%s was sealed by node %d, which has the mail now: this process must not deliver it, too: "+
-			"stop it", log, t.Is.Sealed)
+		return fmt.Sprintf("%s was sealed by node %d, which has the mail now: this process must not deliver it, too",
+			log, t.Is.Sealed)
 	case t.Lost() && t.Entry == 0:
 		return "the database has lost writes, or is another one: it lacks the newest session of " + log +
 			": if it is the right one, 'mta cluster rejoin --send' begins another copy with what is here"

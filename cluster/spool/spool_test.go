@@ -53,7 +53,7 @@ func TestAppendGoesOn(t *testing.T) {
 				t.Errorf("%v, %v, after %v", err, l.Fault(), took)
 			}
 			m.Outage = nil
-			if logs, err := m.Logs(t.Context()); err != nil || logs[0].Last != 1 || logs[0].Entries != 1 {
+			if logs, err := m.Logs(t.Context()); err != nil || logs[0].Last != 1 || logs[0].Empty {
 				t.Errorf("%+v, %v", logs, err)
 			}
 		})

@@ -257,7 +257,7 @@ func (c *cli) rejoin(ctx context.Context, cfg *config.Config, e *postgres.Engine
 		return nil
 	}
 	// The queue changes, and what is to leave is here.
-	if err := replica.Abandon(ctx, e, o.number); err != nil {
+	if err := replica.Abandon(ctx, e, o.number, c.now()); err != nil {
 		return fmt.Errorf("ending the copy of the queue: %w", err)
 	}
 	if err := os.Remove(replica.MarkOf(cfg)); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -628,13 +628,14 @@ func newClusterTakeover(c *cli) *cobra.Command {
 	var in api.Adopt
 	cmd := &cobra.Command{
 		Use: "takeover NODE", Short: "move the mail of a dead node to the living ones, from its copy in the database",
-		Long: `Have the mail of a node whose machine and disk are gone move to all living nodes. The node must have
-had 'replicate = true' in its cluster block: then the database has a copy of its queue. The running
-relay restores that into its data directory, and has the mail move from there as by
-'mta cluster adopt'. It refuses while the node answers, and a node that comes back afterwards
-neither accepts nor delivers with what it had: its copy is sealed, and it is forgotten.
+		Long: `Have the mail of a node whose machine and disk are gone move to all living nodes, sooner than the
+setting 'takeover' does. The node must have had 'replicate = true' in its cluster block: then the
+database has a copy of its queue. The running relay restores that into its data directory, and has
+the mail move from there as by 'mta cluster adopt'. It refuses while the node answers, and a node
+that comes back afterwards neither accepts nor delivers with what it had: its copy is sealed, and
+it is forgotten.
 
-If that stops, or something was left, run the command again at the same node: it goes on from there.`,
+If that stops, or something was left, run the command again: it goes on from there.`,
 		Example: `  mta cluster takeover 3 --dry-run
   mta cluster takeover 3 --dead --reason "burnt"`,
 		Args: oneArg("the number of a node"),

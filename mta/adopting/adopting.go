@@ -43,6 +43,8 @@ import (
 // Cluster is what is asked of this relay's part in the cluster.
 type Cluster interface {
 	Takes() bool
+	// Hears reports whether the database acknowledges what this node writes.
+	Hears() bool
 	Number() uint16
 	// Dead and Fence are those of membership.Membership.
 	Dead(ctx context.Context, path string, off bool) (membership.Dead, error)
@@ -50,7 +52,7 @@ type Cluster interface {
 	// Gone reports whether a node is no member any more.
 	Gone(node uint16) bool
 	// Leave is Gone of membership.Membership.
-	Leave(ctx context.Context, node uint16, off bool) (func(path string) error, error)
+	Leave(ctx context.Context, node uint16, off bool, incarnation uint64) (func(path string) error, uint64, error)
 	// Mover makes what moves the mail of a dead node, of whose directory cfg is.
 	Mover(d membership.Dead, cfg *config.Config, mail moving.Mail) (*moving.Mover, error)
 }
@@ -58,9 +60,13 @@ type Cluster interface {
 // Copies are those of queues, in the database; package replica has what the methods do.
 type Copies interface {
 	Find(ctx context.Context, node uint16, off bool) (spool.Status, error)
-	Take(ctx context.Context, l spool.Status, dir string) error
+	Others(ctx context.Context, dirs string) ([]spool.Status, error)
+	Hold(ctx context.Context, l spool.Status) error
+	Close() error
+	Take(ctx context.Context, l spool.Status, incarnation uint64, dir string) (Copy, error)
 	Look(ctx context.Context, l spool.Status, dir string) error
-	Discard(ctx context.Context, log uint64) error
+	Discard(ctx context.Context, log uint64, node uint16) error
+	Secret(l spool.Status, path string) ([]byte, error)
 	End(ctx context.Context, mark string, node uint16) (log uint64, err error)
 }
 
@@ -70,6 +76,7 @@ type Config struct {
 	Copies  Copies
 	InForce func() *config.Config                 // of this relay
 	Streams func(nodeid string) []events.Settings // those of this relay, for events of another one
+	Drains  func() bool                           // this relay takes no new mail for an operator
 	Classes *bounce.Classifier
 	Version string
 	Now     func() time.Time
@@ -88,6 +95,7 @@ type Adopter struct {
 
 	mu     sync.Mutex // guards what follows; not held over I/O
 	latest *adoption  // nil before the first
+	failed string     // why a queue is not taken over, as Trouble has it
 }
 
 // New makes an Adopter.
@@ -145,6 +153,11 @@ func (a *Adopter) Adoption(context.Context) (api.Adoption, error) {
 
 // Adopt implements api.Adopters.
 func (a *Adopter) Adopt(ctx context.Context, c api.Adopt) (done api.Adopted, err error) {
+	return a.request(ctx, c, spool.Status{})
+}
+
+// request is Adopt. l is the log to take, if that has been found.
+func (a *Adopter) request(ctx context.Context, c api.Adopt, l spool.Status) (done api.Adopted, err error) {
 	switch {
 	case a.cfg.Cluster == nil:
 		return done, conflict("'mta restore' and 'mta queue export' are for single relays",
@@ -172,7 +185,7 @@ func (a *Adopter) Adopt(ctx context.Context, c api.Adopt) (done api.Adopted, err
 	ended := make(chan answer, 1)
 	go func() {
 		defer func() { <-a.turn }()
-		done, err := a.adopt(ctx, c)
+		done, err := a.adopt(ctx, c, l)
 		ended <- answer{done, err}
 	}()
 	select {
@@ -183,8 +196,8 @@ func (a *Adopter) Adopt(ctx context.Context, c api.Adopt) (done api.Adopted, err
 	}
 }
 
-// adopt is Adopt for one caller at a time.
-func (a *Adopter) adopt(ctx context.Context, c api.Adopt) (done api.Adopted, err error) {
+// adopt is request for one caller at a time.
+func (a *Adopter) adopt(ctx context.Context, c api.Adopt, l spool.Status) (done api.Adopted, err error) {
 	if latest := a.newest(); latest != nil && latest.running() {
 		done.Adoption = latest.status()
 		if same(latest.dir, c.Dir) || c.Node != 0 && c.Node == int(latest.node.Number) {
@@ -192,22 +205,25 @@ func (a *Adopter) adopt(ctx context.Context, c api.Adopt) (done api.Adopted, err
 		}
 		return done, conflict("wait for its end", "the mail in %s is being adopted", latest.dir)
 	}
-	log := uint64(0)
+	var r restored
+	kept := false
 	if c.Node != 0 {
 		var ended time.Time
-		if log, ended, err = a.restore(ctx, &c); err != nil || !ended.IsZero() {
+		if r, ended, err = a.restore(ctx, c, l); err != nil || !ended.IsZero() {
 			done.Adoption = api.Adoption{Ended: ended, Moving: api.Moving{Node: c.Node}}
 			return done, err
 		}
-		if c.DryRun {
-			defer os.RemoveAll(c.Dir)
-		}
+		c.Dir = r.dir
+		defer func() {
+			if !kept {
+				r.close()
+			}
+		}()
 	}
 	d, err := a.look(ctx, c)
 	if err != nil {
 		return done, err
 	}
-	kept := false
 	defer func() {
 		if !kept {
 			d.lock.Close()
@@ -235,7 +251,7 @@ func (a *Adopter) adopt(ctx context.Context, c api.Adopt) (done api.Adopted, err
 		}
 		return done, nil
 	}
-	d.copy, d.restored = log, log != 0
+	d.copy, d.restored = r.log, r
 	x, err := a.begin(ctx, c, d)
 	if err != nil {
 		return done, err
@@ -266,7 +282,7 @@ type directory struct {
 	letters int    // that sendmail has left there
 	copy    uint64 // the log of its queue in the database; 0: there is none
 
-	restored bool // it is made of that
+	restored restored // how it was made of that, if it was
 	lock     io.Closer
 }
 
@@ -329,8 +345,8 @@ func (a *Adopter) look(ctx context.Context, c api.Adopt) (d *directory, err erro
 			return d, api.Invalid(remedy(err), "%s: %v", dir, err)
 		}
 	}
-	// A directory that was begun was checked then: its node was forgotten since.
-	d.node, err = a.cfg.Cluster.Dead(ctx, cfg.Cluster.Path, c.Dead || d.mark.By != 0)
+	// A directory that was begun was checked then: its node was forgotten since. A copy was, too, and is the newest.
+	d.node, err = a.cfg.Cluster.Dead(ctx, cfg.Cluster.Path, c.Dead || d.mark.By != 0 || c.Node != 0)
 	if errors.As(err, new(membership.Refusal)) {
 		return d, conflict("", "%s: %v", c.Dir, err)
 	}

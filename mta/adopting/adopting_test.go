@@ -51,6 +51,8 @@ type house struct {
 	steps    []string
 	took     []*exported.Message
 	sent     map[string]bool // types of events
+	drains   bool            // this node
+	deaf     bool            // the database acknowledges nothing
 	hangs    chan struct{}   // Dead returns when it is closed, where there is one
 }
 
@@ -68,6 +70,7 @@ func (h *house) set(f func()) {
 }
 
 func (h *house) Takes() bool        { return true }
+func (h *house) Hears() bool        { h.mu.Lock(); defer h.mu.Unlock(); return !h.deaf }
 func (h *house) Number() uint16     { return 2 }
 func (h *house) Gone(n uint16) bool { return n == 4 }
 func (h *house) Dead(_ context.Context, path string, _ bool) (membership.Dead, error) {
@@ -80,8 +83,8 @@ func (h *house) Dead(_ context.Context, path string, _ bool) (membership.Dead, e
 	return membership.Dead{Number: 1, Name: "one"}, h.step("dead")
 }
 
-func (h *house) Leave(context.Context, uint16, bool) (func(path string) error, error) {
-	return nil, errors.New("it has no copy of its queue")
+func (h *house) Leave(context.Context, uint16, bool, uint64) (func(path string) error, uint64, error) {
+	return nil, 0, errors.New("it has no copy of its queue")
 }
 
 func (h *house) Fence(context.Context, membership.Dead, bool) error {
@@ -207,6 +210,7 @@ func within(t *testing.T, test func(h *house)) {
 		}
 		h.leave()
 		h.adopter = New(Config{Cluster: h, Copies: &copied{house: h}, InForce: func() *config.Config { return h.cfg }, Streams: h.streams,
+			Drains:  func() bool { h.mu.Lock(); defer h.mu.Unlock(); return h.drains },
 			Classes: new(bounce.Classifier), Version: "0.1.0", Now: time.Now, Log: slog.New(slog.DiscardHandler)})
 		defer h.adopter.Close()
 		test(h)

@@ -28,6 +28,7 @@ import (
 	"example.org/mta/operator/api"
 	"example.org/mta/queue"
 	"example.org/mta/queue/store"
+	"example.org/mta/queue/vfs"
 	"example.org/mta/submission/intake"
 )
 
@@ -72,7 +73,9 @@ func (x *adoption) note() api.Adoption {
 	if x.sends != nil {
 		out.Events, out.Failed = x.events()
 	}
-	if !x.of.cfg.Cluster.Takes() {
+	if x.restored.Copy != nil && x.restored.Ended() != nil {
+		out.Failed = x.restored.Ended().Error()
+	} else if !x.of.cfg.Cluster.Takes() {
 		out.Failed = "this node takes no part in its cluster now: 'mta cluster status' has the reason"
 	}
 	x.mu.Lock()
@@ -106,7 +109,7 @@ func (a *Adopter) begin(ctx context.Context, c api.Adopt, d *directory) (x *adop
 		}
 		x.mark.Began = a.cfg.Now().UTC()
 	}
-	if !x.restored { // the copy that the database has of its queue would have all mail leave again
+	if x.restored.dir == "" { // the copy that the database has of its queue would have all mail leave again
 		if x.copy, err = a.cfg.Copies.End(ctx, replica.MarkOf(x.cfg), x.node.Number); err != nil {
 			return x, refused(err)
 		}
@@ -229,7 +232,7 @@ func (x *adoption) open(only bool) (err error) {
 	accountant := books.New(book)
 	bounced := dispatch.GivenUp()
 	if x.queue, err = queue.Open(queue.Config{
-		Dir: datadir.Queue(d.cfg), FS: d.held(), ReadOnly: only, Log: out, Now: a.cfg.Now,
+		Dir: datadir.Queue(d.cfg), FS: x.fs(only), ReadOnly: only, Log: out, Now: a.cfg.Now,
 		Format: d.formats.Of(store.Format.Name).Number, SegmentSize: int64(d.cfg.Queue.SegmentSize),
 		LargeBody: config.LargeBody, MinFree: 1, IdempotencyKeys: d.cfg.Queue.IdempotencyKeys, Leaving: &bounced,
 		OnRemoved: accountant.Removed, OnUnreadable: accountant.Unreadable,
@@ -258,12 +261,23 @@ func (x *adoption) open(only bool) (err error) {
 		Messages: &messages.Messages{Policy: book.Policy, Now: a.cfg.Now, Log: out, Queue: x.queue},
 		Repeats:  intake.NewRepeats(secret, messages.KeyStore{Queue: x.queue}), Receptions: accountant,
 		Version: a.cfg.Version,
-	}}, a.cfg.Now)
+	}}, x.frozen, a.cfg.Now)
 	cfg := *d.cfg
 	cfg.Cluster.Path = filepath.Join(x.small, clusterFile)
 	x.mover, err = a.cfg.Cluster.Mover(d.node, &cfg, x.mail)
 	return err
 }
+
+// fs is the file system of the queue: that of its copy, if it has one and is to be changed.
+func (x *adoption) fs(only bool) vfs.FS {
+	if x.restored.Copy == nil || only {
+		return x.held()
+	}
+	return x.restored.Under(nil)
+}
+
+// frozen reports whether nothing may leave now, since its copy would not show it.
+func (x *adoption) frozen() bool { return x.restored.Copy != nil && x.restored.Frozen()() }
 
 // openStreams makes those of this relay that have not sent all of the dead node's log.
 func (x *adoption) openStreams() (err error) {
@@ -314,8 +328,11 @@ func (x *adoption) run() {
 	empty := x.await(func() (done bool, stuck time.Duration) {
 		s := x.mover.Status()
 		switch {
+		case x.restored.Copy != nil && x.restored.Ended() != nil: // another node has it
+			stuck = look
 		case !x.of.cfg.Cluster.Takes():
 			stuck = apart
+		case x.frozen(): // the database is away
 		case x.mail.leaving(): // also while the last pass, which has found nobody, counts yet
 		case s.Rests || s.Busy > 0 && s.Recipients == moved: // nothing is in delivery here: what is busy never leaves
 			stuck = rests
@@ -341,17 +358,21 @@ func (x *adoption) run() {
 		x.stays = append(x.stays, x.rest()...)
 	}
 	last := x.note()
-	err := errors.Join(x.close(), x.lock.Close())
+	err := x.close()
+	if x.restored.dir != "" {
+		err = errors.Join(err, x.restored.close())
+	}
+	err = errors.Join(err, x.lock.Close())
 	if err == nil && empty {
 		x.mark.Ended = x.of.cfg.Now().UTC()
 		err = x.mark.Write(x.dir)
 	}
 	switch {
 	case err != nil || !empty || x.copy == 0:
-	case x.restored:
-		err = x.of.discard(x.of.ctx, x.copy, x.dir)
+	case x.restored.dir != "":
+		err = x.of.discard(x.of.ctx, x.copy, x.node.Number, x.dir)
 	default:
-		err = x.of.cfg.Copies.Discard(x.of.ctx, x.copy)
+		err = x.of.cfg.Copies.Discard(x.of.ctx, x.copy, x.node.Number)
 	}
 	if err != nil {
 		x.mark.Ended, last.Failed = time.Time{}, cmp.Or(last.Failed, err.Error())

@@ -150,7 +150,8 @@ func (x *adoption) why(id envelope.ID) string {
 // watched is mail of which it is known whether some of it is being sent.
 type watched struct {
 	moving.Mail
-	now func() time.Time
+	frozen func() bool
+	now    func() time.Time
 
 	mu       sync.Mutex           // guards what follows
 	sent     map[string]time.Time // messages that are with a node, which has not answered; keys under ""
@@ -160,8 +161,9 @@ type watched struct {
 // answered is the time in which a node answers, or is not waited for any more.
 const answered = 75 * time.Second
 
-func watch(m moving.Mail, now func() time.Time) *watched {
-	return &watched{Mail: m, now: now, sent: make(map[string]time.Time), declined: make(map[string]bool)}
+func watch(m moving.Mail, frozen func() bool, now func() time.Time) *watched {
+	return &watched{Mail: m, frozen: frozen, now: now, sent: make(map[string]time.Time),
+		declined: make(map[string]bool)}
 }
 
 // leaving reports whether mail, or keys, are on their way to a node that may yet answer.
@@ -198,6 +200,9 @@ func (w *watched) Leave(
 ) (int, error) {
 	w.settled("")
 	return w.Mail.Leave(ctx, func(id string) uint64 {
+		if w.frozen() {
+			return moving.Skip
+		}
 		is := mark(id)
 		w.mu.Lock()
 		defer w.mu.Unlock()

@@ -50,7 +50,10 @@ type Cluster struct {
 	// After how long without a sign of life in its copy another node takes the queue over by itself: at least 30
 	// seconds, the same for all nodes. `"0s"`: only `mta cluster takeover` does.
 	Takeover time.Duration `conf:"takeover" default:"60s" min:"0"`
-	Path     string        // of what the node keeps in data_dir
+	// Where the machine is, such as a building or availability zone: its queue is taken over from another one, if
+	// there is a node.
+	Zone string `conf:"zone" node:"own"`
+	Path string // of what the node keeps in data_dir
 }
 
 // leastTakeover leaves a node that lives time to write, and one that does not half of it to close its connections.
@@ -91,6 +94,10 @@ func (k checker) cluster(taken *claims) {
 	if c.Takeover > 0 && c.Takeover < leastTakeover {
 		k.problem(&c.block, "takeover", `a node writes each 10 seconds; "0s" has only 'mta cluster takeover' do it`,
 			"takeover: %v is less than %v", c.Takeover, leastTakeover)
+	}
+	if c.Replicate && c.OnLoss == "part" {
+		k.problem(&c.block, "on_loss", "leave one of the two out", `on_loss = "part" has no effect with replicate: `+
+			"without the database such a node delivers nothing")
 	}
 	k.claim(taken, c.Address, "cluster", &c.block)
 }

@@ -20,7 +20,7 @@ accounting: path, rotate_size, rotate_every, keep_size
 acme: names, http_address, tls_address
 admission: memory_limit
 api: address, tls.certificate, tls.key, max_connections
-cluster: address, certificate, key, ca, secrets_key, on_loss, replicate
+cluster: address, certificate, key, ca, secrets_key, on_loss, replicate, zone
 console: address, tls.certificate, tls.key, users, hosts
 control: socket, mode
 delivery: max_connections

@@ -15,7 +15,6 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -61,6 +60,7 @@ type Config struct {
 	Mark   string // the file that names the directory's log
 	FS     vfs.FS // nil: the operating system's
 	Node   uint16
+	Zone   string               // where this machine is
 	Engine Engine               // closed with the Replica
 	Clock  func() time.Duration // goes on while the machine sleeps; nil: one that does not
 	// Fit returns, by the database, whether the node was forgotten, and why the directory is not its newest. Nil: it
@@ -111,6 +111,12 @@ func Open(ctx context.Context, c Config) (r *Replica, err error) {
 	if err != nil {
 		return r, err
 	}
+	is := r.log.Opened()
+	defer alive(ctx, func(ctx context.Context) error {
+		_, err := c.Engine.OpenLog(ctx, spool.Claim{Node: c.Node, Log: is.Log, Session: is.Session, Next: is.Session,
+			Zone: c.Zone})
+		return err
+	})()
 	image, err := r.log.Read(ctx)
 	if err != nil {
 		return r, err
@@ -119,7 +125,7 @@ func Open(ctx context.Context, c Config) (r *Replica, err error) {
 	r.fs, err = shipping.Open(ctx, shipping.Config{FS: held{c.FS}, Dir: c.Dir, Names: store.Shipped(), Log: r.log,
 		Clock: c.Clock, Slog: c.Log}, image)
 	if err == nil {
-		c.Log.Info("the queue has a copy in the database of the cluster", "log", r.log.Opened().Log,
+		c.Log.Info("the queue has a copy in the database of the cluster", "log", is.Log,
 			"entries", image.Entry(), "took", time.Since(began).Round(time.Millisecond))
 	}
 	return r, err
@@ -236,6 +242,12 @@ func (r *Replica) Watch(ctx context.Context, dir string, ousted func() error, cu
 	}
 }
 
+// Ended returns why nothing will be in the copy any more, such as that another node has the mail; nil while it goes on.
+func (r *Replica) Ended() error {
+	_, _, broken := r.fs.Lag()
+	return broken
+}
+
 func (r *Replica) lost(dir string, ousted error) error {
 	if r == nil {
 		return datadir.StillOwn(dir, ousted)
@@ -246,6 +258,20 @@ func (r *Replica) lost(dir string, ousted error) error {
 	}
 	return cmp.Or(datadir.StillOwn(dir, nil), broken, ousted)
 }
+
+// ShareSecret gives all nodes the secret by which this relay knows requests with a key: who goes on with the log knows
+// repeats by it. join is that of secrets.Store.
+func (r *Replica) ShareSecret(
+	secret []byte, join func(name string, accept func([][]byte) error, own ...[]byte) error,
+) error {
+	if r == nil {
+		return nil
+	}
+	return join(secretOf(r.log.Opened().Log), func([][]byte) error { return nil }, secret)
+}
+
+// secretOf is the name of that secret among those of the cluster.
+func secretOf(log uint64) string { return fmt.Sprintf("requests-of-log-%d", log) }
 
 // mark is what the directory has of its log.
 type mark struct {
@@ -275,8 +301,7 @@ func (c *Config) open(ctx context.Context) (*spool.Log, error) {
 		return nil, err
 	}
 	if m.Next == m.Session {
-		// A copy of the directory comes to another one, whatever its clock.
-		m.Next = max(m.Session, uint64(c.Now().UnixMicro())) + 1 + rand.Uint64N(1<<32)
+		m.Next = after(m.Session, c.Now())
 		if err = smallfile.WriteObject(c.Mark, 0o600, &m); err != nil {
 			return nil, err
 		}
@@ -284,7 +309,8 @@ func (c *Config) open(ctx context.Context) (*spool.Log, error) {
 	var l *spool.Log
 	err = c.retry(ctx, "the queue waits for the database of the cluster, which has its copy", func() (err error) {
 		if _, err = c.fits(ctx); err == nil {
-			l, err = spool.Open(ctx, c.Engine, spool.Claim{Node: c.Node, Log: m.Log, Session: m.Session, Next: m.Next})
+			l, err = spool.Open(ctx, c.Engine, spool.Claim{Node: c.Node, Log: m.Log, Session: m.Session, Next: m.Next,
+				Zone: c.Zone})
 		}
 		return err
 	})
@@ -333,26 +359,6 @@ type refusal struct{ error }
 func (r refusal) Unwrap() error      { return r.error }
 func (refusal) Is(target error) bool { return target == format.ErrRefused }
 
-// Abandon ends the logs of a node, which goes on without them: its queue is to have no copy, was changed, or is older.
-func Abandon(ctx context.Context, e Engine, node uint16) error {
-	all, err := e.Logs(ctx)
-	if postgres.Unfit(err) { // the schema is older than logs
-		return nil
-	}
-	for _, l := range all {
-		if l.Node != node || l.Sealed != 0 && l.Sealed != node {
-			continue
-		}
-		if err := seal(ctx, e, l, node); err != nil {
-			return err
-		}
-		if err := e.ClearLog(ctx, l.Log, node); err != nil {
-			return err
-		}
-	}
-	return err
-}
-
 // Database opens that of a configuration's cluster.
 func Database(cfg *config.Config) (*postgres.Engine, error) {
 	return postgres.Open(postgres.Config{Database: string(cfg.Cluster.Database), Replicated: cfg.Cluster.Replicated,
@@ -370,7 +376,7 @@ func MarkOf(cfg *config.Config) string { return cfg.Cluster.Path + "-copy" }
 func Of(ctx context.Context, cfg *config.Config, fs vfs.FS, now func() time.Time, log *slog.Logger) (*Replica, error) {
 	k := &cfg.Cluster
 	c := Config{Dir: datadir.Queue(cfg), Mark: MarkOf(cfg), FS: fs, Now: now, Log: log,
-		Takeover: k.Takeover, Aside: filepath.Join(cfg.DataDir, "superseded"),
+		Zone: k.Zone, Takeover: k.Takeover, Aside: filepath.Join(cfg.DataDir, "superseded"),
 		Files: []string{k.Path, k.Path + "-moving"}}
 	m, err := readMark(c.Mark)
 	switch {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"example.org/mta/cluster/secrets"
 	"example.org/mta/cluster/spool"
 	"example.org/mta/cluster/spool/spooltest"
 	"example.org/mta/internal/bubble"
@@ -40,6 +41,8 @@ type world struct {
 	mu    sync.Mutex // guards what follows
 	log   bytes.Buffer
 	fails func(after bool) error
+	slow  time.Duration // of a call that reads data
+	calls int           // those that begin a session
 }
 
 // within runs a test in virtual time.
@@ -83,6 +86,31 @@ func (w *world) Logs(ctx context.Context) ([]spool.Status, error) {
 	return all, err
 }
 
+// EntryData and the next two look how long calls take, and how many there are.
+func (w *world) EntryData(ctx context.Context, log, entry uint64) ([]byte, error) {
+	w.mu.Lock()
+	slow := w.slow
+	w.mu.Unlock()
+	time.Sleep(slow)
+	return w.Memory.EntryData(ctx, log, entry)
+}
+
+func (w *world) OpenLog(ctx context.Context, c spool.Claim) (spool.Opened, error) {
+	w.begins()
+	return w.Memory.OpenLog(ctx, c)
+}
+
+func (w *world) TakeLog(ctx context.Context, t spool.Take) (spool.Answer, error) {
+	w.begins()
+	return w.Memory.TakeLog(ctx, t)
+}
+
+func (w *world) begins() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.calls++
+}
+
 func (w *world) use() Engine {
 	w.open++
 	return used{w}
@@ -111,7 +139,7 @@ func (w *world) config() Config {
 func (w *world) sealed() {
 	w.Helper()
 	all := w.logs()
-	w.ok(seal(w.Context(), w, all[len(all)-1], 2))
+	w.takes(2, all[len(all)-1], w.dir+"/into")
 }
 
 func (w *world) ok(err error) {
@@ -218,7 +246,7 @@ func TestADirectoryAndItsLog(t *testing.T) {
 		w.ok(w.Lose(1, 0)) // and the database counts for a directory of its session
 		r = w.start()
 		w.ok(r.Close())
-		if is := w.logs(); is[0].Entries == 0 {
+		if is := w.logs(); is[0].Empty {
 			w.Errorf("the log is %+v", is)
 		}
 		w.ok(os.WriteFile(w.dir+"/mark", []byte(strings.Replace(now, "Log", "Lag", 1)), 0o600))
@@ -335,7 +363,7 @@ func TestTrouble(t *testing.T) {
 		w.sealed()
 		time.Sleep(10 * time.Second) // the next beat finds it
 		status("the copy of the queue in the database has ended: log 1 of node 1's queue was sealed by node 2, which has " +
-			"the mail now: this process must not deliver it, too: stop it")
+			"the mail now: this process must not deliver it, too")
 		if err := w.write(r, "3"); !errors.As(err, new(*spool.Taken)) {
 			w.Error(err)
 		}
@@ -344,7 +372,7 @@ func TestTrouble(t *testing.T) {
 }
 
 func (w *world) taker(node uint16) *Taker {
-	return &Taker{Open: func() (Engine, error) { return w.use(), nil }, Node: node, Log: w.slog()}
+	return &Taker{Open: func() (Engine, error) { return w.use(), nil }, Node: node, Now: time.Now, Log: w.slog()}
 }
 
 func (w *world) find(node uint16, off bool) spool.Status {
@@ -368,6 +396,19 @@ func (w *world) notFound(node uint16, words string) {
 	w.notTaken(err, words)
 }
 
+// takes takes a log into a directory, and lets it rest there.
+func (w *world) takes(node uint16, l spool.Status, into string) {
+	w.Helper()
+	w.ok(w.goesOn(node, l, into).Close())
+}
+
+func (w *world) goesOn(node uint16, l spool.Status, into string) *Replica {
+	w.Helper()
+	r, err := w.taker(node).Take(w.Context(), l, 5, into)
+	w.ok(err)
+	return r
+}
+
 func TestATakeover(t *testing.T) {
 	within(t, func(w *world) {
 		w.notFound(2, "the database has no copy of the queue of node 1")
@@ -387,28 +428,31 @@ func TestATakeover(t *testing.T) {
 			w.Errorf("a look changes the logs to %s from %s", is, before)
 		}
 		w.ok(w.write(r, "2"))
-		w.notTaken(w.taker(2).Take(w.Context(), l, into), "stop node 1, and give the command again")
+		_, err := w.taker(2).Take(w.Context(), l, 5, into)
+		w.notTaken(err, "stop node 1, and give the command again")
 		w.ok(w.write(r, "3"))
 		l = w.find(2, false)
-		for _, lost := range []string{"", "2"} {
-			w.ok(w.taker(2).Take(w.Context(), l, into))
-			w.has(into, "1", "2", "3")
-			if _, err := os.Stat(into + "/" + store.LockName); err != nil {
+		for _, lost := range []string{"none", "", "queue/2"} {
+			w.takes(2, l, into)
+			w.has(into+"/queue", "1", "2", "3")
+			if _, err := os.Stat(into + "/queue/" + store.LockName); err != nil {
 				w.Error(err)
 			}
 			w.ok(os.RemoveAll(into + "/" + lost))
 			w.ago = 0
-			l = w.find(2, false) // its own seal: it goes on
+			l = w.find(2, false) // its own: it goes on
 		}
 		if err := w.write(r, "4"); !errors.As(err, new(*spool.Taken)) {
 			w.Errorf("the node goes on: %v", err)
 		}
 		r.Close()
 		w.notFound(3, "node 2 has begun to take over the queue of node 1: go on there")
-		w.notTaken(w.taker(3).Take(w.Context(), l, into), "another node has taken it over")
-		w.ok(w.taker(3).Discard(w.Context(), l.Log))
-		if is := w.logs()[0]; is.Entries == 0 {
-			w.Error("another node discards the log")
+		l.Last--
+		_, err = w.taker(3).Take(w.Context(), l, 5, into+"-3")
+		w.notTaken(err, "another node has taken it over")
+		w.ok(w.taker(3).Discard(w.Context(), l.Log, 1))
+		if is := w.logs()[0]; is.Empty || is.Incarnation != 5 {
+			w.Errorf("another node discards the log: %+v", is)
 		}
 		w.ok(os.RemoveAll(w.dir + "/queue"))
 		w.ok(os.Remove(w.dir + "/mark"))
@@ -420,20 +464,228 @@ func TestATakeover(t *testing.T) {
 			w.Errorf("%+v is found: not the one that was begun", l)
 		}
 		if l := w.find(3, false); l.Log != 2 {
-			w.Errorf("%+v is found", l)
+			w.Errorf("%+v is found: one that is being taken over", l)
 		}
-		w.ok(w.taker(2).Discard(w.Context(), 1))
+		w.ok(w.taker(2).Discard(w.Context(), 1, 1))
 		if l = w.find(2, false); l.Log != 2 || l.Sealed != 0 {
 			w.Errorf("%+v is found", l)
 		}
-		w.ok(w.taker(2).Take(w.Context(), l, into+"-2"))
-		w.has(into+"-2", "new")
-		w.ok(w.taker(2).Discard(w.Context(), 2))
+		w.takes(2, l, into+"-2")
+		w.has(into+"-2/queue", "new")
+		w.ok(w.taker(2).Discard(w.Context(), 2, 1))
 		w.notFound(2, "the database has no copy of the queue of node 1")
 		none := &Taker{Open: func() (Engine, error) { return nil, errOutage }}
 		if _, err := none.Find(w.Context(), 1, true); !errors.Is(err, errOutage) {
 			w.Error(err)
 		}
+	})
+}
+
+// TestATakerThatDies is followed by another node, which has what it has done. Its directory is of no use then, also when
+// the log comes back to it.
+func TestATakerThatDies(t *testing.T) {
+	within(t, func(w *world) {
+		r := w.start()
+		w.ok(w.write(r, "1"))
+		w.ok(w.write(r, "2"))
+		w.ok(r.Close())
+		two := w.goesOn(2, w.find(2, false), w.dir+"/two")
+		changes := func(r *Replica, at, add, remove string) error {
+			f, err := r.Under(nil).Create(at + "/queue/" + add)
+			if err == nil {
+				_, err = f.WriteAt([]byte("mail in "+add), 0)
+			}
+			if err == nil {
+				err = errors.Join(f.Sync(), f.Close(), r.Under(nil).Remove(at+"/queue/"+remove), r.Under(nil).SyncDir(at+"/queue"))
+			}
+			return err
+		}
+		w.ok(changes(two, w.dir+"/two", "3", "1"))
+		if two.Frozen()() || two.Ended() != nil {
+			t.Error("it is frozen")
+		}
+		w.ago = 59
+		w.notFound(3, "node 2 has begun to take over the queue of node 1: go on there")
+		w.ago = 60
+		three := w.goesOn(3, w.find(3, false), w.dir+"/three")
+		w.has(w.dir+"/three/queue", "2", "3")
+		w.ok(changes(three, w.dir+"/three", "4", "2"))
+		if err := changes(two, w.dir+"/two", "5", "3"); !errors.As(err, new(*spool.Taken)) || !two.Frozen()() || two.Ended() == nil {
+			t.Errorf("the first taker goes on: %v", err)
+		}
+		two.Close()
+		w.ok(three.Close())
+		w.takes(2, w.find(2, false), w.dir+"/two")
+		w.has(w.dir+"/two/queue", "3", "4")
+	})
+}
+
+// TestTheSecretOfALog is known to all nodes that share secrets.
+func TestTheSecretOfALog(t *testing.T) {
+	within(t, func(w *world) {
+		path, secret := w.dir+"/secrets", []byte(strings.Repeat("M", secrets.Size))
+		shared, err := secrets.Open(secrets.Config{Path: path, Now: time.Now, Log: w.slog(),
+			Note: func([]string) (func(), error) { return func() {}, nil }})
+		w.ok(err)
+		w.ok((*Replica)(nil).ShareSecret(secret, shared.Join))
+		r := w.start()
+		w.ok(w.write(r, "1"))
+		is := func(want []byte) {
+			w.Helper()
+			if got, err := w.taker(2).Secret(w.find(2, true), path); err != nil || !bytes.Equal(got, want) {
+				w.Errorf("the secret is %q, %v, want %q", got, err, want)
+			}
+		}
+		is(nil)
+		w.ok(r.ShareSecret(secret, shared.Join))
+		is(secret)
+		w.ok(r.Close())
+	})
+}
+
+// TestOthers are the logs that a node can take over by itself.
+func TestOthers(t *testing.T) {
+	within(t, func(w *world) {
+		c := w.config()
+		c.Zone = "a"
+		r, err := Open(w.Context(), c)
+		w.ok(err)
+		w.ok(w.write(r, "1"))
+		w.ok(r.Close())
+		others := func(node uint16, want int) {
+			w.Helper()
+			k := w.taker(node)
+			defer k.Close()
+			all, err := k.Others(w.Context(), w.dir+"/taken-over")
+			if err != nil || len(all) != want || want > 0 && all[0].Zone != "a" {
+				w.Errorf("node %d can take %+v, %v", node, all, err)
+			}
+		}
+		others(1, 0)
+		others(2, 1)
+		w.takes(2, w.find(2, false), w.dir+"/two")
+		others(1, 0)
+		others(2, 1)
+		others(3, 1)
+		w.ok(w.taker(2).Discard(w.Context(), 1, 1))
+		others(2, 0)
+	})
+}
+
+// TestALongStart counts as a sign of life, although nothing is written.
+func TestALongStart(t *testing.T) {
+	within(t, func(w *world) {
+		r := w.start()
+		w.ok(w.write(r, "1"))
+		w.ok(r.Close())
+		w.ok(os.RemoveAll(w.dir + "/queue"))
+		slow := func(again func()) (n int) {
+			w.mu.Lock()
+			w.slow, w.calls = time.Minute, 0
+			w.mu.Unlock()
+			again()
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.slow = 0
+			return w.calls
+		}
+		if n := slow(func() { r = w.start() }); n < 6 {
+			t.Errorf("a start of a minute gives %d signs of life", n)
+		}
+		w.ok(r.Close())
+		if n := slow(func() { w.takes(2, w.find(2, false), w.dir+"/two") }); n < 6 {
+			t.Errorf("a take-over of a minute gives %d signs of life", n)
+		}
+	})
+}
+
+// TestDirectoriesOfLogs go when nothing in them is needed any more, and only then.
+func TestDirectoriesOfLogs(t *testing.T) {
+	within(t, func(w *world) {
+		dirs := w.dir + "/taken-over"
+		there := func(want bool) {
+			w.Helper()
+			k := w.taker(2)
+			defer k.Close()
+			_, err := k.Others(w.Context(), dirs)
+			w.ok(err)
+			if _, err := os.Stat(dirs + "/a"); (err == nil) != want {
+				w.Errorf("the directory is there: %v, want %v", err == nil, want)
+			}
+		}
+		r := w.start()
+		w.ok(w.write(r, "1"))
+		w.ok(r.Close())
+		l := w.find(2, false)
+		_, err := w.taker(2).Take(w.Context(), spool.Status{Log: l.Log, Node: 1, Session: l.Session - 1, Last: l.Last}, 5, dirs+"/a")
+		w.notTaken(err, "another node has taken it over")
+		there(false) // the log has a later session
+		w.takes(2, l, dirs+"/a")
+		there(true)
+		w.takes(3, w.find(3, false), w.dir+"/three")
+		there(false)
+		w.takes(2, w.find(2, false), dirs+"/a")
+		there(true)
+
+		// A database that has lost what this node has done does not have it thrown away.
+		l = w.find(2, false)
+		l.Session--
+		_, err = w.taker(2).Take(w.Context(), l, 5, dirs+"/a")
+		w.notTaken(err, "the database has lost writes: "+dirs+"/a has more of the queue of node 1: 'mta cluster adopt'")
+		there(true)
+		if log, err := w.taker(2).End(w.Context(), dirs+"/a/cluster-copy", 1); log != 1 || err != nil || !w.logs()[0].Ended {
+			w.Errorf("log %d, %v, %+v", log, err, w.logs())
+		}
+		there(false)
+		if !w.logs()[0].Empty {
+			w.Error("what a log has that has ended stays")
+		}
+	})
+}
+
+// TestALogIsDiscarded as a whole, also when that is cut off: nobody goes on with what is left.
+func TestALogIsDiscarded(t *testing.T) {
+	for cut := range 4 {
+		within(t, func(w *world) {
+			r := w.start()
+			w.ok(w.write(r, "1"))
+			w.ok(r.Close())
+			w.takes(2, w.find(2, false), w.dir+"/two")
+			calls := 0
+			w.fail(func(bool) error {
+				if calls++; calls > cut+2 { // the logs are read first
+					return errOutage
+				}
+				return nil
+			})
+			if err := w.taker(2).Discard(w.Context(), 1, 1); !errors.Is(err, errOutage) {
+				w.Errorf("cut off at %d: %v", cut, err)
+			}
+			w.fail(nil)
+			k := w.taker(3)
+			defer k.Close()
+			all, err := k.Others(w.Context(), w.dir)
+			w.ok(err)
+			if is := w.logs()[0]; len(all) > 0 != !is.Ended || is.Ended && !is.Empty {
+				w.Errorf("cut off at %d, %+v can be taken, and the log is %+v", cut, all, is)
+			}
+			w.ok(w.taker(2).Discard(w.Context(), 1, 1))
+			if is := w.logs()[0]; !is.Ended || !is.Empty || is.Sealed != 2 {
+				w.Errorf("%+v", is)
+			}
+		})
+	}
+}
+
+// TestATakeoverWithoutRoom is refused before anything is sealed.
+func TestATakeoverWithoutRoom(t *testing.T) {
+	within(t, func(w *world) {
+		r := w.start()
+		w.ok(w.write(r, "1"))
+		w.ok(r.Close())
+		l := w.find(2, false)
+		err := w.taker(2).prepare(l, 1<<62, new(spool.Take), w.dir+"/two")
+		w.notTaken(err, "free some space, or take it over at another node")
 	})
 }
 
@@ -445,7 +697,7 @@ func TestADamagedCopy(t *testing.T) {
 		w.ok(w.write(r, "2"))
 		w.ok(r.Close())
 		w.ok(w.Damage(1, 2, true))
-		err := w.taker(2).Take(w.Context(), w.find(2, false), w.dir+"/into")
+		_, err := w.taker(2).Take(w.Context(), w.find(2, false), 1, w.dir+"/into")
 		if err == nil || !strings.Contains(err.Error(), "log 1 of node 1's queue: entry 2: it is damaged") {
 			w.Errorf("the error is %v", err)
 		}
@@ -481,7 +733,7 @@ func TestEnd(t *testing.T) {
 			for range 2 {
 				w.ok(end())
 			}
-			if is := w.logs(); len(is) != 1 || is[0].Sealed != 1 || is[0].Entries != 0 || w.mark() != "" {
+			if is := w.logs(); len(is) != 1 || is[0].Sealed != 1 || !is[0].Empty || w.mark() != "" {
 				w.Errorf("cut off at %d, the logs are %+v, the mark %q", cut, is, w.mark())
 			}
 			w.notFound(2, "the database has no copy of the queue of node 1")
@@ -565,14 +817,25 @@ func TestADirectoryThatIsAdopted(t *testing.T) {
 		w.ok(w.write(r, "1"))
 		w.ok(r.Close())
 		for range 2 {
-			if log, err := w.taker(2).End(w.Context(), mark, 1); log != 1 || err != nil || w.logs()[0].Sealed != 2 {
+			if log, err := w.taker(2).End(w.Context(), mark, 1); log != 1 || err != nil || w.logs()[0].Sealed != 1 {
 				w.Errorf("log %d, %v, %+v", log, err, w.logs())
 			}
 		}
-		if _, err := w.taker(3).End(w.Context(), mark, 1); !errors.As(err, new(Refusal)) {
-			w.Errorf("another node takes it, too: %v", err)
+		w.ago = 3600
+		w.notFound(2, "the database has no copy of the queue of node 1")
+		k := w.taker(2)
+		defer k.Close()
+		if all, err := k.Others(w.Context(), w.dir); len(all) > 0 || err != nil {
+			w.Errorf("%+v are to be taken over, %v", all, err)
 		}
-		w.ok(w.taker(2).Discard(w.Context(), 1))
+		w.ok(w.taker(2).Discard(w.Context(), 1, 1))
+		if !w.logs()[0].Empty {
+			w.Error("the log is not discarded")
+		}
+		w.ok(os.Remove(mark))
+		w.ok(w.start().Close())
+		w.takes(2, w.logs()[1], w.dir+"/into")
+		w.ok(w.taker(2).Discard(w.Context(), 2, 1))
 		if _, err := w.taker(2).End(w.Context(), mark, 1); !errors.As(err, new(Refusal)) || !strings.Contains(err.Error(), "would leave twice") {
 			w.Errorf("what was taken from the log is adopted, too: %v", err)
 		}
@@ -591,16 +854,16 @@ func TestAbandon(t *testing.T) {
 			w.Errorf("a directory without a log has the mark %s", w.mark())
 		}
 		e := w.use()
-		w.ok(Abandon(w.Context(), e, 2))
+		w.ok(Abandon(w.Context(), e, 2, time.Now()))
 		if w.logs()[0].Sealed != 0 {
 			w.Error("the log of another node is ended")
 		}
-		w.ok(Abandon(w.Context(), e, 1))
-		w.ok(Abandon(w.Context(), e, 1))
+		w.ok(Abandon(w.Context(), e, 1, time.Now()))
+		w.ok(Abandon(w.Context(), e, 1, time.Now()))
 		e.Close()
 		r = w.start()
 		w.ok(r.Close())
-		if all := w.logs(); len(all) != 2 || all[0].Sealed != 1 || all[0].Entries != 0 || all[1].Sealed != 0 || all[1].Entries == 0 {
+		if all := w.logs(); len(all) != 2 || all[0].Sealed != 1 || !all[0].Empty || all[1].Sealed != 0 || all[1].Empty {
 			w.Errorf("%+v", all)
 		}
 		w.has(w.dir+"/queue", "1")
@@ -612,9 +875,9 @@ func TestAnEndThatWasCutOff(t *testing.T) {
 	within(t, func(w *world) {
 		w.ok(w.start().Close())
 		e := w.use()
-		w.ok(Abandon(w.Context(), e, 1)) // the mark stays
+		w.ok(Abandon(w.Context(), e, 1, time.Now())) // the mark stays
 		e.Close()
-		w.refused("the node itself has ended log 1 of node 1's queue", "'mta cluster rejoin'")
+		w.refused("has ended log 1 of node 1's queue", "'mta cluster rejoin'")
 	})
 }
 

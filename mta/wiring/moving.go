@@ -10,6 +10,7 @@ import (
 	"example.org/mta/cluster/link"
 	"example.org/mta/cluster/membership"
 	"example.org/mta/cluster/moving"
+	"example.org/mta/cluster/owner"
 	"example.org/mta/cluster/postgres"
 	"example.org/mta/mta/config"
 )
@@ -61,6 +62,12 @@ type Adopting struct {
 // Takes reports whether this relay takes part.
 func (d Adopting) Takes() bool { return d.Node() != nil }
 
+// Hears reports whether the database acknowledges what this node writes.
+func (d Adopting) Hears() bool {
+	s := d.Status()
+	return s.Takes && !s.Failing && s.Silent <= owner.Patience
+}
+
 // Number is that of this node.
 func (d Adopting) Number() uint16 { return d.Status().Number }
 
@@ -72,8 +79,10 @@ func (d Adopting) Gone(node uint16) bool {
 }
 
 // Leave is Gone of the membership.
-func (d Adopting) Leave(ctx context.Context, node uint16, off bool) (func(path string) error, error) {
-	return d.Membership.Gone(ctx, node, off)
+func (d Adopting) Leave(ctx context.Context, node uint16, off bool, incarnation uint64) (
+	func(path string) error, uint64, error,
+) {
+	return d.Membership.Gone(ctx, node, off, incarnation)
 }
 
 // Mover makes what moves the mail of a dead node to all other members, also to one that has its number now. cfg is of

@@ -2,6 +2,7 @@
 package spooltest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -15,8 +16,9 @@ type Memory struct {
 	// Outage has a call fail: before it is carried out, or after that, and so with an unknown outcome. It may be nil.
 	Outage func(after bool) error
 
-	mu   sync.Mutex
-	logs []*memoryLog
+	mu    sync.Mutex
+	logs  []*memoryLog
+	beats float64
 }
 
 type memoryLog struct {
@@ -63,6 +65,11 @@ func (m *Memory) log(log uint64) *memoryLog {
 		return nil
 	}
 	return m.logs[log-1]
+}
+
+func (m *Memory) beat(l *memoryLog) {
+	m.beats++
+	l.Beat = m.beats
 }
 
 // at is the index of an entry, -1 if it is not there.
@@ -126,7 +133,8 @@ func (m *Memory) OpenLog(_ context.Context, c spool.Claim) (o spool.Opened, err 
 		}
 		l := m.logs[at]
 		if o.Done {
-			l.Session = c.Next
+			l.Session, l.Zone = c.Next, c.Zone
+			m.beat(l)
 		}
 		o.Log, o.Session, o.Last, o.Sealed = l.Log, l.Session, l.Last, l.Sealed
 	})
@@ -136,7 +144,7 @@ func (m *Memory) OpenLog(_ context.Context, c spool.Claim) (o spool.Opened, err 
 // AppendEntry implements spool.Engine.
 func (m *Memory) AppendEntry(_ context.Context, e spool.Entry) (spool.Answer, error) {
 	return m.change(e.Log, func(l *memoryLog) bool {
-		if l.Session != e.Session || l.Sealed != 0 {
+		if l.Session != e.Session {
 			return false
 		}
 		if l.Last == e.Number {
@@ -147,6 +155,7 @@ func (m *Memory) AppendEntry(_ context.Context, e spool.Entry) (spool.Answer, er
 			return false
 		}
 		l.entries, l.Last = append(l.entries, e), e.Number
+		m.beat(l)
 		return true
 	})
 }
@@ -185,7 +194,7 @@ func (m *Memory) EntryData(_ context.Context, log, entry uint64) (data []byte, e
 // DropEntries implements spool.Engine.
 func (m *Memory) DropEntries(_ context.Context, log, session, image uint64, kept []uint64) (spool.Answer, error) {
 	return m.change(log, func(l *memoryLog) bool {
-		if l.Session != session || l.Sealed != 0 {
+		if l.Session != session {
 			return false
 		}
 		if at := l.at(image); at >= 0 && l.entries[at].Image {
@@ -197,13 +206,15 @@ func (m *Memory) DropEntries(_ context.Context, log, session, image uint64, kept
 	})
 }
 
-// SealLog implements spool.Sealer.
-func (m *Memory) SealLog(_ context.Context, log uint64, by uint16, last uint64) (spool.Answer, error) {
-	return m.change(log, func(l *memoryLog) bool {
-		if l.Last != last || l.Sealed != 0 && l.Sealed != by {
+// TakeLog implements spool.Sealer.
+func (m *Memory) TakeLog(_ context.Context, t spool.Take) (spool.Answer, error) {
+	return m.change(t.Log, func(l *memoryLog) bool {
+		if l.Session != t.Next && (l.Session != t.Session || l.Last != t.Last || l.Ended) {
 			return false
 		}
-		l.Sealed = by
+		l.Ended = l.Ended || t.Ends
+		l.Session, l.Sealed, l.Incarnation = t.Next, t.By, cmp.Or(l.Incarnation, t.Incarnation)
+		m.beat(l)
 		return true
 	})
 }
@@ -213,10 +224,7 @@ func (m *Memory) Logs(context.Context) (all []spool.Status, err error) {
 	err = m.call(func() {
 		for _, l := range m.logs {
 			s := l.Status
-			s.Entries = len(l.entries)
-			for _, e := range l.entries {
-				s.Octets += int64(len(e.Changes) + len(e.Data))
-			}
+			s.Empty = len(l.entries) == 0
 			all = append(all, s)
 		}
 	})

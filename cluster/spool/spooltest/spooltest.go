@@ -29,7 +29,7 @@ type World struct {
 // Run tests an engine. fresh gives an empty one.
 func Run(t *testing.T, fresh func(*testing.T) World) {
 	for name, test := range map[string]func(*tester){
-		"entries in order": order, "repeats": repeats, "sessions": sessions, "seals": seals, "parts of a log": parts,
+		"entries in order": order, "repeats": repeats, "sessions": sessions, "takes": takes, "parts of a log": parts,
 		"drops": drops, "claims": claims, "clears": clears, "status": status, "a log": whole, "losses": losses,
 		"damage": damage,
 	} {
@@ -55,7 +55,7 @@ func (x *tester) ok(err error) {
 // claim is that of a node's directory, with the next session.
 func (x *tester) claim(node uint16) spool.Claim {
 	c := x.claims[node]
-	c.Node, c.Session = node, c.Next
+	c.Node, c.Session, c.Zone = node, c.Next, "a"
 	c.Next = c.Session + 10
 	x.claims[node] = c
 	return c
@@ -96,7 +96,7 @@ func (x *tester) fill(o spool.Opened, from uint64, texts ...string) {
 	for i, text := range texts {
 		e := entry(o, from+uint64(i), text)
 		e.Image = text[0] == 'i'
-		x.appends(e, spool.Answer{Done: true, Session: o.Session, Last: e.Number})
+		x.appends(e, spool.Answer{Done: true, Session: o.Session, Last: e.Number, Sealed: o.Sealed})
 	}
 }
 
@@ -200,40 +200,68 @@ func sessions(x *tester) {
 	}
 }
 
-func (x *tester) seal(o spool.Opened, by uint16, last uint64, want spool.Answer) {
+// take has a node take a log with a last entry, and returns it as the node has opened it.
+func (x *tester) take(o spool.Opened, by uint16, last uint64, want bool) spool.Opened {
 	x.Helper()
-	got, err := x.SealLog(x.Context(), o.Log, by, last)
+	t := spool.Take{Log: o.Log, By: by, Session: o.Session, Last: last, Next: o.Session + 1000, Incarnation: uint64(by)}
+	got, err := x.TakeLog(x.Context(), t)
 	x.ok(err)
-	if got != want {
-		x.Errorf("sealing at entry %d by node %d answers %+v, want %+v", last, by, got, want)
+	if got.Done != want || want && got != (spool.Answer{Done: true, Session: t.Next, Last: last, Sealed: by}) {
+		x.Errorf("taking %+v answers %+v, want %v", t, got, want)
 	}
+	return spool.Opened{Log: o.Log, Answer: got}
 }
 
-func seals(x *tester) {
+// takes: a log goes on at another node, and from there at yet another one; what had it before appends nothing more.
+func takes(x *tester) {
 	o := x.open(1)
 	x.fill(o, 1, "a", "b")
-	x.seal(spool.Opened{Log: o.Log + 1000}, 2, 0, spool.Answer{})
+	x.take(spool.Opened{Log: o.Log + 1000}, 2, 0, false)
 	for _, last := range []uint64{0, 1, 3} {
-		x.seal(o, 2, last, spool.Answer{Session: o.Session, Last: 2})
+		x.take(o, 2, last, false)
 	}
-	sealed := spool.Answer{Session: o.Session, Last: 2, Sealed: 2}
-	done := sealed
-	done.Done = true
-	x.seal(o, 2, 2, done)
-	x.seal(o, 2, 2, done)
-	x.seal(o, 3, 2, sealed)
-	x.appends(entry(o, 2, "b"), sealed)
-	x.appends(entry(o, 3, "c"), sealed)
-	if a, err := x.DropEntries(x.Context(), o.Log, o.Session, 1, nil); err != nil || a != sealed {
-		x.Errorf("dropping of a sealed log: %+v, %v", a, err)
+	x.take(spool.Opened{Log: o.Log, Answer: spool.Answer{Session: o.Session - 1}}, 2, 2, false)
+	ended := func(o spool.Opened, is spool.Opened) {
+		x.Helper()
+		is.Done = false
+		x.appends(entry(o, is.Last, "b"), is.Answer)
+		x.appends(entry(o, is.Last+1, "c"), is.Answer)
+		if a, err := x.DropEntries(x.Context(), o.Log, o.Session, 1, nil); err != nil || a != is.Answer {
+			x.Errorf("a session before drops: %+v, %v", a, err)
+		}
 	}
+	two := x.take(o, 2, 2, true)
+	ended(o, two)
+	if again := x.take(o, 2, 2, true); again != two {
+		x.Errorf("%+v is taken as %+v", two, again)
+	}
+	x.fill(two, 3, "c", "i")
+	x.drop(two, spool.Answer{Done: true, Session: two.Session, Last: 4, Sealed: 2}, 4, 2)
+	x.take(two, 3, 2, false)
+	three := x.take(two, 3, 4, true)
+	ended(two, three)
+	x.fill(three, 5, "d")
+	x.has(o, 1, all, "2b 4i 5d")
 	delete(x.claims, 1)
 	next := x.open(1)
 	if next.Log == o.Log || next.Last != 0 {
-		x.Errorf("%+v is opened after a sealed log", next)
+		x.Errorf("%+v is opened after a log was taken", next)
 	}
 	x.fill(next, 1, "n")
-	x.has(o, 0, all, "1a 2b")
+	x.has(o, 0, all, "4i 5d")
+	end := spool.Take{Log: o.Log, By: 3, Session: three.Session, Last: 5, Next: three.Session + 1, Ends: true}
+	for range 2 {
+		if a, err := x.TakeLog(x.Context(), end); err != nil || !a.Done {
+			x.Errorf("it ends with %+v, %v", a, err)
+		}
+	}
+	three.Session++
+	x.take(three, 2, 5, false)
+	logs, err := x.Logs(x.Context())
+	if x.ok(err); !logs[0].Ended || logs[1].Ended || logs[0].Sealed != 3 || logs[0].Incarnation != 2 ||
+		logs[1].Incarnation != 0 {
+		x.Errorf("the logs are %+v", logs)
+	}
 }
 
 // parts: reading begins with the newest image, and gives some at a time.
@@ -325,9 +353,10 @@ func claims(x *tester) {
 			x.Errorf("the claim %+v opens %+v, %v", c, got, err)
 		}
 	}
-	is.Done, is.Sealed = false, 2
-	x.seal(is, 2, 1, spool.Answer{Done: true, Session: is.Session, Last: 1, Sealed: 2})
-	refused(spool.Claim{Node: 1, Log: o.Log, Session: is.Session, Next: is.Session + 1}, is, "sealed by node 2")
+	had := is.Session
+	is = x.take(is, 2, 1, true)
+	is.Done = false
+	refused(spool.Claim{Node: 1, Log: o.Log, Session: had, Next: had + 1}, is, "sealed by node 2")
 	is = spool.Opened{Log: o.Log + 1000}
 	refused(spool.Claim{Node: 1, Log: is.Log, Session: 1, Next: 2}, is, "lost writes")
 	if got, err := x.OpenLog(x.Context(), spool.Claim{Node: 1, Next: 1}); err != nil || !got.Done || got.Log == o.Log {
@@ -340,31 +369,44 @@ func clears(x *tester) {
 	x.fill(o, 1, "a", "b")
 	x.ok(x.ClearLog(x.Context(), o.Log, 2))
 	x.has(o, 0, all, "1a 2b")
-	x.seal(o, 2, 2, spool.Answer{Done: true, Session: o.Session, Last: 2, Sealed: 2})
+	o = x.take(o, 2, 2, true)
 	x.ok(x.ClearLog(x.Context(), o.Log, 3))
 	x.has(o, 0, all, "1a 2b")
 	x.ok(x.ClearLog(x.Context(), o.Log, 2))
 	x.has(o, 0, all, "")
-	x.seal(o, 2, 2, spool.Answer{Done: true, Session: o.Session, Last: 2, Sealed: 2})
+	x.take(o, 2, 2, true)
 }
 
 func status(x *tester) {
 	o, other := x.open(3), x.open(1)
 	x.fill(o, 1, "a", "b", "iiii")
 	x.drop(o, spool.Answer{Done: true, Session: o.Session, Last: 3}, 3, 2)
-	x.seal(other, 2, 0, spool.Answer{Done: true, Session: other.Session, Sealed: 2})
+	taken := x.take(other, 2, 0, true)
 	got, err := x.Logs(x.Context())
 	x.ok(err)
+	first := got[0].Beat
 	for i := range got {
-		if got[i].Ago < 0 || got[i].Ago > 60 {
+		if got[i].Ago < 0 || got[i].Ago > 60 || got[i].Beat == 0 {
 			x.Errorf("%+v", got[i])
 		}
-		got[i].Ago = 0
+		got[i].Ago, got[i].Beat = 0, 0
 	}
-	want := []spool.Status{{Log: o.Log, Node: 3, Session: o.Session, Last: 3, Entries: 2, Octets: 5 + 5 + 8 + 8},
-		{Log: other.Log, Node: 1, Session: other.Session, Sealed: 2}}
+	want := []spool.Status{{Log: o.Log, Node: 3, Zone: "a", Session: o.Session, Last: 3},
+		{Log: other.Log, Node: 1, Zone: "a", Session: taken.Session, Sealed: 2, Incarnation: 2, Empty: true}}
 	if !slices.Equal(got, want) {
 		x.Errorf("the logs are %+v, want %+v", got, want)
+	}
+	for i, sign := range []func(){
+		func() { x.fill(o, 4, "c") },
+		func() { _, err = x.OpenLog(x.Context(), x.claims[3]); x.ok(err) },
+		func() { x.take(o, 2, 4, true) },
+		func() { x.take(o, 2, 4, true) },
+	} {
+		sign()
+		if got, err = x.Logs(x.Context()); err != nil || got[0].Beat <= first {
+			x.Errorf("after sign of life %d: %+v, %v", i, got, err)
+		}
+		first = got[0].Beat
 	}
 }
 
@@ -394,10 +436,8 @@ func whole(x *tester) {
 	x.ok(l.Append(x.Context(), 1, create, nil))
 	text := bytes.Repeat([]byte("mail "), 1000)
 	x.ok(l.Append(x.Context(), 2, append([]byte("\x05\x01\x00\x88\x27"), 1, 2, 3, 4), text))
-	logs, err := x.Logs(x.Context())
-	x.ok(err)
-	if logs[0].Octets > 200 {
-		x.Errorf("%d octets are stored", logs[0].Octets)
+	if stored, err := x.EntryData(x.Context(), l.Opened().Log, 2); err != nil || len(stored) > 200 {
+		x.Errorf("%d octets are stored, %v", len(stored), err)
 	}
 	l = x.log(1)
 	if data, err := l.Data(x.Context(), 2); err != nil || !bytes.Equal(data, text) {
@@ -414,8 +454,8 @@ func whole(x *tester) {
 	x.ok(l.Append(x.Context(), 3, append(slices.Clone(image), void...), nil))
 	x.ok(l.Append(x.Context(), 4, void, nil))
 	x.ok(l.Drop(x.Context(), 3, nil))
-	if logs, err = x.Logs(x.Context()); err != nil || logs[0].Entries != 2 {
-		x.Errorf("%+v, %v", logs, err)
+	if left, err := x.ReadLog(x.Context(), l.Opened().Log, 1, all); err != nil || len(left) != 2 {
+		x.Errorf("%+v, %v", left, err)
 	}
 	l = x.log(1)
 	if m, err = l.Read(x.Context()); err != nil || m.Entry() != 4 || m.Octets() != 0 {
@@ -453,7 +493,7 @@ func losses(x *tester) {
 		!strings.Contains(err.Error(), "its last entry is 1, and entry 0 is the last that is there") {
 		x.Errorf("a log without its end: %v", err)
 	}
-	x.seal(b.Opened(), 3, 0, spool.Answer{Done: true, Session: b.Opened().Session, Sealed: 3})
+	x.take(b.Opened(), 3, 0, true)
 	x.taken(b.Append(x.Context(), 2, void, nil), false,
 		fmt.Sprintf("log %d of node 1's queue was sealed by node 3", log))
 }
