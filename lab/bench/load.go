@@ -39,7 +39,7 @@ type Load struct {
 	unsure atomic.Int64 // recipients of messages of which nobody knows
 
 	next, accepted atomic.Int64
-	lines          []byte // that contents are made of
+	lines          []byte // that contents are made of, unless Run is to make them
 	secured        *tls.Config
 }
 
@@ -58,7 +58,9 @@ func (l *Load) Run(ctx context.Context, addr string) error {
 	l.Sender = cmp.Or(l.Sender, defaultSender)
 	l.Sent, l.Heard, l.IDs = make([]time.Duration, l.Messages), make([]time.Duration, l.Messages),
 		make([]string, l.Messages)
-	l.lines = lines(max(manyLines, l.Size))
+	if l.lines == nil {
+		l.lines = lines(l.Size)
+	}
 	if l.TLS {
 		l.secured = &tls.Config{InsecureSkipVerify: true, ServerName: "relay.example",
 			ClientSessionCache: tls.NewLRUClientSessionCache(l.Connections)}
@@ -180,9 +182,9 @@ const (
 	manyLines = 4 << 20
 )
 
-// lines makes random lines, of so many octets about: they compress as little as an attached picture.
+// lines makes random lines for contents of a size: they compress as little as an attached picture.
 func lines(size int) []byte {
-	b := make([]byte, size/lineSize*lineSize)
+	b := make([]byte, max(manyLines, size)/lineSize*lineSize)
 	random := rand.NewChaCha8([32]byte{})
 	_, _ = random.Read(b) // never fails
 	for i, c := range b {

@@ -163,7 +163,7 @@ func (s *Scenario) load(g *Ground) *Load {
 		}
 	}
 	return &Load{Messages: s.Messages, Connections: s.Connections, Size: s.Size, Rate: s.Rate,
-		PerConnection: s.ClientMessages, TLS: s.TLS, To: func(n int) []string {
+		PerConnection: s.ClientMessages, TLS: s.TLS, lines: lines(s.Size), To: func(n int) []string {
 			if !s.big(n) {
 				d := n % s.Domains
 				return names[0][d : d+1]
