@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -60,6 +61,8 @@ type adoption struct {
 	cancel func()
 	over   chan struct{} // closed when the directory is
 	stays  []string      // what can't move, as it is known before any of it does, and at the end what has not
+	// keyless are nodes that have not got the keys of requests. The next adoption would not ask them again.
+	keyless []string
 
 	mu   sync.Mutex // guards what follows
 	last api.Adoption
@@ -69,7 +72,7 @@ type adoption struct {
 func (x *adoption) note() api.Adoption {
 	out := api.Adoption{Dir: x.dir, NodeID: x.cfg.NodeID, Running: true, Letters: x.letters,
 		Moving: kept.Moving(int(x.node.Number), x.mover, x.queue.Stats().Queued)}
-	out.Stays = x.stays
+	out.Stays = slices.Concat(x.stays, x.keyless)
 	if x.sends != nil {
 		out.Events, out.Failed = x.events()
 	}
@@ -100,7 +103,7 @@ func (a *Adopter) begin(ctx context.Context, c api.Adopt, d *directory) (x *adop
 			x.close()
 		}
 	}()
-	if x.stays, err = a.prepare(ctx, c, d); err != nil {
+	if x.stays, x.keyless, err = a.prepare(ctx, c, d); err != nil {
 		return x, err
 	}
 	if x.mark.By == 0 {
@@ -141,41 +144,41 @@ func (a *Adopter) adoption(d *directory, small string) *adoption {
 
 // prepare returns what can't move, if that was accepted, and gives the keys of clients' requests to all nodes. It reads
 // the directory, and copies of the small files there, which are repaired when they are opened.
-func (a *Adopter) prepare(ctx context.Context, c api.Adopt, d *directory) (stays []string, err error) {
+func (a *Adopter) prepare(ctx context.Context, c api.Adopt, d *directory) (stays, keyless []string, err error) {
 	small, err := os.MkdirTemp("", "mta-adopting-")
 	if err == nil {
 		defer os.RemoveAll(small)
 		err = copies(d.cfg.DataDir, small)
 	}
 	if err != nil {
-		return nil, api.Unavailable("the relay copies small files to "+os.TempDir(), "%v", err)
+		return nil, nil, api.Unavailable("the relay copies small files to "+os.TempDir(), "%v", err)
 	}
 	x := a.adoption(d, small)
 	defer x.close()
 	if err := x.open(true); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if len(x.stays) > 0 && !c.Accept {
-		return nil, conflict("put it right; or --accept, and all else moves", "%s: this can't move: %s", x.dir,
+		return nil, nil, conflict("put it right; or --accept, and all else moves", "%s: this can't move: %s", x.dir,
 			strings.Join(x.stays, "; "))
 	}
 	if x.mark.By != 0 {
-		return x.stays, nil
+		return x.stays, nil, nil
 	}
 	x.mover.Drain()
 	without, err := x.inform(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if len(without) > 0 && !c.Accept {
-		return nil, conflict("see to that, or 'mta cluster forget' a node that is gone for good; or --accept: what a "+
-			"client sends again there is taken twice",
+		return nil, nil, conflict("see to that, or 'mta cluster forget' a node that is gone for good; or "+
+			"--accept: what a client sends again there is taken twice",
 			"the Idempotency-Keys of clients' requests can't be given to all nodes: %s", strings.Join(without, "; "))
 	}
 	for _, w := range without {
-		x.stays = append(x.stays, "Idempotency-Keys of clients' requests for "+w)
+		keyless = append(keyless, "Idempotency-Keys of clients' requests for "+w)
 	}
-	return x.stays, nil
+	return x.stays, keyless, nil
 }
 
 // Small files of a data directory, beside that of the mover.

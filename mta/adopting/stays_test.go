@@ -261,7 +261,7 @@ func TestAdoptionApart(t *testing.T) {
 // TestKeysComeFirst: the node is not forgotten before all nodes have the keys of its clients' requests, unless it is
 // accepted that some don't.
 func TestKeysComeFirst(t *testing.T) {
-	within(t, func(h *house) {
+	keyed := func(h *house) {
 		q, err := queue.Open(queue.Config{Dir: h.dead + "/queue", MinFree: 1})
 		if err != nil {
 			h.Fatal(err)
@@ -271,6 +271,9 @@ func TestKeysComeFirst(t *testing.T) {
 		if err := errors.Join(err, q.Close()); err != nil {
 			h.Fatal(err)
 		}
+	}
+	within(t, func(h *house) {
+		keyed(h)
 		s := &slow{house: h, from: time.Now().Add(time.Hour)}
 		h.adopter.cfg.Cluster = s
 		h.refused("node 2: connection refused")
@@ -279,6 +282,16 @@ func TestKeysComeFirst(t *testing.T) {
 		h.ends()
 		if steps := strings.Join(h.steps, ", "); err != nil || !done.Adoption.Running || !strings.Contains(steps, "1 keys, fence") {
 			h.Errorf("%+v, %v: %v", done, err, h.steps)
+		}
+	})
+	within(t, func(h *house) { // it is away for longer, and takes all mail then: that ends the adoption
+		keyed(h)
+		h.adopter.cfg.Cluster = &slow{house: h, from: time.Now().Add(20 * time.Second)}
+		if _, err := h.adopt(api.Adopt{Accept: true}); err != nil {
+			h.Fatal(err)
+		}
+		if a := h.ends(); a.Ended.IsZero() || len(h.took) != 3 || len(a.Stays) != 1 || !strings.Contains(a.Stays[0], "node 2: ") {
+			h.Errorf("%+v", a)
 		}
 	})
 }
