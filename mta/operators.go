@@ -70,7 +70,8 @@ func (r *operators) openMover(cfg *config.Config, _ *undoer) (err error) {
 		}
 		return cmp.Or(why, state)
 	}
-	r.mover, err = wiring.Mover(cfg, r.cluster, messages.Moving{Moves: &r.moves}, refuses, r.life.Refuses, r.now, r.log)
+	r.mover, err = wiring.Mover(cfg, r.cluster, messages.Moving{Moves: &r.moves}, refuses, r.life.Refuses, r.frozen,
+		r.now, r.log)
 	ac := adopting.Config{InForce: r.inForce, Classes: r.classes, Version: r.opts.Version, Now: r.now, Log: r.log,
 		Streams: r.streamsOf, Drains: r.life.Refuses}
 	if r.mover != nil {

@@ -111,7 +111,7 @@ func (m *Membership) Gone(ctx context.Context, number uint16, off bool, incarnat
 		return nil, 0, Refusal(fmt.Sprintf("%s, and this one %s: upgrade the nodes first", mixed, m.cfg.Version))
 	case row == nil:
 		return nil, 0, Refusal(fmt.Sprintf("the database has no row of node %d, by which its name is known", number))
-	case number == m.number:
+	case number == m.number && incarnation == 0:
 		return nil, 0, Refusal("it is this node")
 	case !row.Forgotten && row.Ago < absent.Seconds() && !off:
 		return nil, 0, Refusal(answers(row))

@@ -40,6 +40,7 @@ type sighting struct {
 	why   string    // the queue was not taken over, or not all of it; "": it was not tried
 	again time.Time // when it is to be tried
 	known bool      // a later look has met why, too: no other node has it
+	left  bool      // why is what a take-over has left here
 }
 
 // Watch takes over the queues of nodes that have given no sign of life for the time that the configuration has, and
@@ -110,10 +111,10 @@ func (w *watcher) look(ctx context.Context) {
 		if own && s.why == "" && latest != nil && latest.copy == log { // it has ended, and not all has left
 			is := latest.status()
 			s.why = cmp.Or(is.Failed, strings.Join(is.Stays, "; "), "some of it is left")
-			s.again = now.Add(later)
+			s.again, s.left = now.Add(later), true
 		}
 		if now.Before(s.again) {
-			if own && latest != nil && latest.copy == log {
+			if own && s.left {
 				_ = w.cfg.Copies.Hold(ctx, s.Status) // or another node goes on with it, which meets the same
 			}
 			continue
@@ -122,6 +123,7 @@ func (w *watcher) look(ctx context.Context) {
 			w.cfg.Log.Warn("a node has given no sign of life, and this one takes over its queue", "node", s.Node,
 				"log", log, "silent", now.Sub(s.since).Round(time.Second))
 		}
+		s.left = false
 		_, err := w.request(ctx, api.Adopt{Node: int(s.Node), Accept: true}, s.Status)
 		if err == nil || ctx.Err() != nil {
 			s.why, s.known = "", false
@@ -138,7 +140,9 @@ func (w *watcher) see(ctx context.Context) bool {
 	all, err := w.cfg.Copies.Others(ctx, filepath.Join(w.cfg.InForce().DataDir, restoredDir))
 	now := time.Now()
 	if late := now.Sub(w.looked) > blink; late {
-		clear(w.seen)
+		for _, s := range w.seen {
+			s.since = now
+		}
 		if w.blind = ""; err != nil {
 			w.blind = err.Error()
 		}

@@ -60,8 +60,8 @@ func (t *Taker) End(ctx context.Context, mark string, node uint16) (log uint64, 
 		}
 		for _, l := range all {
 			switch {
-			case l.Log != m.Log || l.Ended && !l.Empty:
-			case l.Sealed != 0 && l.Sealed != t.Node || l.Ended:
+			case l.Log != m.Log || l.Ended && !l.Empty && l.Sealed == l.Node:
+			case l.Sealed != 0 && (l.Sealed != t.Node || l.Ended || l.Session > max(m.Session, m.Next)):
 				return Refusal(fmt.Sprintf("node %d has taken over the mail of node %d from its copy: what is here "+
 					"would leave twice", l.Sealed, node))
 			default:

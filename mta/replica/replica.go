@@ -182,7 +182,7 @@ func (r *Replica) Status() (is *api.QueueCopy, trouble string) {
 	switch {
 	case broken != nil:
 		trouble = "the copy of the queue in the database has ended: " + broken.Error()
-	case oldest > late || silent > silence:
+	case oldest > late || silent > min(silence, r.until):
 		trouble = fmt.Sprintf("for %s the database has not taken what the queue writes: mail is neither accepted nor "+
 			"delivered", max(oldest, silent).Round(time.Second))
 		if err := r.log.Fault(); err != nil {
@@ -201,7 +201,7 @@ func (r *Replica) Frozen() func() bool {
 	}
 	return func() bool {
 		oldest, silent, broken := r.fs.Lag()
-		return oldest > frozen || silent > silence || broken != nil
+		return oldest > frozen || silent > min(silence, r.until) || broken != nil
 	}
 }
 

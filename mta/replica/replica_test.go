@@ -564,7 +564,7 @@ func TestOthers(t *testing.T) {
 		others(1, 0)
 		others(2, 1)
 		w.takes(2, w.find(2, false), w.dir+"/two")
-		others(1, 0)
+		others(1, 1) // if that node dies: it has begun anew
 		others(2, 1)
 		others(3, 1)
 		w.ok(w.taker(2).Discard(w.Context(), 1, 1))
@@ -636,10 +636,15 @@ func TestDirectoriesOfLogs(t *testing.T) {
 		if log, err := w.taker(2).End(w.Context(), dirs+"/a/cluster-copy", 1); log != 1 || err != nil || !w.logs()[0].Ended {
 			w.Errorf("log %d, %v, %+v", log, err, w.logs())
 		}
-		there(false)
-		if !w.logs()[0].Empty {
-			w.Error("what a log has that has ended stays")
+		there(true) // its mail moves from there
+		if w.logs()[0].Empty {
+			w.Error("the log is cleared before the mail has moved")
 		}
+		w.ok(w.taker(2).Discard(w.Context(), 1, 1))
+		if !w.logs()[0].Empty {
+			w.Error("the log is not discarded")
+		}
+		there(true) // as any directory that was adopted
 	})
 }
 

@@ -38,7 +38,7 @@ func (c *Config) supersede(ctx context.Context, err error) error {
 		}
 		if err == nil && !forgotten {
 			err = fmt.Errorf("node %d has sealed log %d, and not forgotten this node yet: 'mta cluster takeover %d' "+
-				"there goes on", taken.Is.Sealed, taken.Log, c.Node)
+				"there goes on; if it finds no copy, 'mta cluster forget %[3]d'", taken.Is.Sealed, taken.Log, c.Node)
 		}
 		return err
 	})

@@ -88,9 +88,10 @@ func (t *Taker) Others(ctx context.Context, dirs string) (found []spool.Status, 
 	for _, l := range all {
 		known := l.Sealed == 0 || l.Incarnation != 0 // an earlier version does not go on with what it has sealed
 		switch {
-		case l.Ended && l.Incarnation != 0 && !l.Empty && err == nil:
+		case moved(l) && !l.Empty && err == nil:
 			err = t.logs.ClearLog(ctx, l.Log, l.Sealed)
-		case l.Node != t.Node && !l.Empty && !l.Ended && known:
+		case l.Node == t.Node && (l.Sealed == 0 || l.Sealed == t.Node): // it is this node's
+		case !l.Empty && !l.Ended && known:
 			found = append(found, l)
 		}
 	}
@@ -100,15 +101,19 @@ func (t *Taker) Others(ctx context.Context, dirs string) (found []spool.Status, 
 	return found, err
 }
 
-// tidy removes directories of logs that have ended, or that another node has gone on with.
+// moved reports whether all mail of a log has moved. One that its own node has ended has a directory with that, and so
+// has one of which a directory was adopted.
+func moved(l spool.Status) bool { return l.Ended && l.Sealed != l.Node }
+
+// tidy removes directories of logs whose mail has moved, or that another node has gone on with.
 func (t *Taker) tidy(all []spool.Status, dirs string) {
 	there, _ := os.ReadDir(dirs)
 	for _, d := range there {
 		dir := filepath.Join(dirs, d.Name())
 		m, err := readMark(filepath.Join(dir, copyMark))
 		if err == nil && slices.ContainsFunc(all, func(l spool.Status) bool {
-			other := l.Sealed != 0 && l.Sealed != t.Node
-			return l.Log == m.Log && (l.Ended || other && l.Session > m.Session && l.Session != m.Next)
+			other := l.Sealed != 0 && l.Sealed != t.Node && l.Sealed != l.Node
+			return l.Log == m.Log && (moved(l) || other && l.Session > m.Session && l.Session != m.Next)
 		}) {
 			_ = os.RemoveAll(dir)
 		}
@@ -136,7 +141,7 @@ func (t *Taker) Close() error {
 // delivers nothing more, and brings the folder queue of a directory to what it has. The queue there goes on with the
 // log, too: another node can take it after this one. incarnation is the node's. It can be repeated.
 func (t *Taker) Take(ctx context.Context, l spool.Status, incarnation uint64, dir string) (r *Replica, err error) {
-	r = new(Replica)
+	r = &Replica{until: silent / 2}
 	if r.engine, err = t.Open(); err != nil {
 		return nil, err
 	}

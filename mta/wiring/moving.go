@@ -17,8 +17,8 @@ import (
 
 // Mover moves a queue to the other nodes of the cluster, nil without one; then no mail may be on its way.
 func Mover(
-	cfg *config.Config, m *membership.Membership, mail moving.Mail, refuses func() string, drains func() bool,
-	now func() time.Time, log *slog.Logger,
+	cfg *config.Config, m *membership.Membership, mail moving.Mail, refuses func() string,
+	drains, frozen func() bool, now func() time.Time, log *slog.Logger,
 ) (*moving.Mover, error) {
 	path := cfg.Cluster.Path + "-moving"
 	if m == nil {
@@ -26,6 +26,9 @@ func Mover(
 	}
 	c := moves(m, mail, func(row postgres.Member) bool { return m.Own(row.Number) }, now, log)
 	c.Node, c.Name, c.Path, c.Refuses, c.Drains = m.Status().Number, cfg.NodeID, path, refuses, drains
+	if frozen != nil { // what leaves now would leave from the copy of the queue, too
+		c.May = func() bool { return m.Node() != nil && !frozen() }
+	}
 	mover, err := moving.Open(c)
 	if err == nil {
 		m.OnTalk(moving.Purpose, mover.Serve)
