@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -241,6 +242,46 @@ func TestANodeThatComesBack(t *testing.T) {
 		s := m.Status()
 		if took := time.Since(began); s.Messages != 100 || len(s.Nodes) != 2 || s.Nodes[1].Messages < 35 || took > 66*time.Second {
 			t.Errorf("%+v after %v", s, took)
+		}
+	})
+}
+
+// ends is a queue of a node that ends while it takes mail.
+type ends struct {
+	many
+	end func()
+}
+
+func (e *ends) Take(ctx context.Context, _ string, archive io.Reader, _ bool) ([]Taken, []Declined, error) {
+	if id, _ := io.ReadAll(archive); len(id) > 0 { // no keys
+		e.end()
+	}
+	return nil, nil, nil
+}
+
+// TestAGoodbyeToAConnectionThatHasEnded: the process ends while a node has a batch, and the node ends, too.
+func TestAGoodbyeToAConnectionThatHasEnded(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		m := newMover(t, &many{left: 1}, io.Discard)
+		m.cfg.Nodes = func() []Node { return []Node{{Number: 3}} }
+		m.cfg.Drains = func() bool { return true }
+		ctx, cancel := context.WithCancel(t.Context())
+		var ended atomic.Bool
+		m.cfg.Open = func(context.Context, uint16, link.Purpose) (net.Conn, error) {
+			here, there := net.Pipe()
+			go newMover(t, &ends{end: func() {
+				cancel()
+				time.Sleep(goodbye / 2)
+				there.Close()
+				ended.Store(true)
+			}}, io.Discard).Serve(context.WithoutCancel(ctx), 2, there)
+			return here, nil
+		}
+		m.Drain()
+		m.pass(ctx)
+		time.Sleep(goodbye)
+		if !ended.Load() {
+			t.Errorf("no batch is sent: %+v", m.Status())
 		}
 	})
 }

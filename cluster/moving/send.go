@@ -300,7 +300,8 @@ func (m *Mover) send(ctx context.Context, w *worker, b Batch) error {
 		return err
 	}
 	defer m.idle(p)
-	stop := context.AfterFunc(ctx, func() { time.AfterFunc(goodbye, func() { w.conn.Close() }) })
+	conn := w.conn // which is gone from w when the node ends it
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(goodbye, func() { conn.Close() }) })
 	defer stop()
 	a, err := ask(w.conn, request{verbTake, m.cfg.Name, m.cfg.Node}, committed, b.Write)
 	if err != nil {
