@@ -230,7 +230,7 @@ func (r *stores) openQueue(cfg *config.Config, undo *undoer) error {
 		OnRemoved:  r.events.Removed,
 
 		OnUnreadable: r.events.Unreadable,
-		Frozen:       r.copy.Frozen(),
+		Frozen:       r.stands(),
 	})
 	if err != nil {
 		return err
@@ -246,6 +246,16 @@ func (r *stores) openQueue(cfg *config.Config, undo *undoer) error {
 	r.log.Info("queue is open", "recipients", q.Stats().Queued, "took", time.Since(began).Round(time.Millisecond))
 	r.completeReceptions(cfg)
 	return nil
+}
+
+// stands returns a function that reports whether nothing may be delivered now: the copy is behind, or the queue was
+// restored into an empty directory, and this node does not know yet what all nodes do, such as suppressions.
+func (r *stores) stands() func() bool {
+	behind := r.copy.Frozen()
+	if behind == nil {
+		return nil
+	}
+	return func() bool { return behind() || !r.known.Whole() }
 }
 
 func (r *stores) openResolver(cfg *config.Config, _ *undoer) error {

@@ -571,6 +571,36 @@ func TestANewNodeGetsAllAndGivesAll(t *testing.T) {
 	})
 }
 
+// TestAllWasReadOnce is known when it was, and after a restart.
+func TestAllWasReadOnce(t *testing.T) {
+	within(t, 2, func(h *house) {
+		a, b := h.relays[0], h.relays[1]
+		const many = 3500
+		for i := range many {
+			a.shelves["a"].values[fmt.Sprint(i)], _ = json.Marshal(value{1, "a"})
+		}
+		h.run(a)
+		pass(10 * time.Second)
+		if b.c.Whole() {
+			t.Error("all was read before there was a call")
+		}
+		h.run(b)
+		for began := time.Now(); !b.c.Whole() && time.Since(began) < time.Minute; {
+			time.Sleep(time.Millisecond)
+		}
+		b.shelves["a"].mu.Lock()
+		n := len(b.shelves["a"].values)
+		b.shelves["a"].mu.Unlock()
+		if n != many || !b.c.Whole() {
+			t.Errorf("%d of %d were read, %v", n, many, b.c.Whole())
+		}
+		b.restart(h)
+		if !b.c.Whole() {
+			t.Error("that is forgotten")
+		}
+	})
+}
+
 // TestAnotherEngine: a schema made anew, a failover, and one that has lost changes.
 func TestAnotherEngine(t *testing.T) {
 	within(t, 2, func(h *house) {

@@ -11,6 +11,7 @@ import (
 	"math"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"example.org/mta/cluster/changes"
@@ -35,6 +36,7 @@ type state struct {
 	Read         map[string]uint64 // the position in each kind whose keys have been noted once
 	Seen         map[string]uint64 // the furthest that it was in this era; missing: no further than now
 	Bad          map[string]uint64 // of a kind: the first number that could not be applied
+	Whole        bool              // all was read once
 }
 
 // Config is what an Exchange works with.
@@ -50,6 +52,7 @@ type Exchange struct {
 	file  *sidestore.File
 	kinds map[string]changes.Kind
 	wake  chan struct{}
+	whole atomic.Bool // state.Whole
 
 	mu     sync.Mutex // guards what follows, and the outbox
 	idle   sync.Cond  // busy has become empty
@@ -88,6 +91,7 @@ func Open(cfg Config) (*Exchange, error) {
 			return nil
 		})
 	}
+	c.whole.Store(c.state.Whole)
 	if c.last = max(c.last, c.state.Acknowledged); err == nil && file.Damage() != nil {
 		c.state.Era = ""
 	}
@@ -166,6 +170,9 @@ func (c *Exchange) Age() time.Duration {
 	defer c.mu.Unlock()
 	return c.age
 }
+
+// Whole reports whether all that the nodes know was read once. Without a cluster it is.
+func (c *Exchange) Whole() bool { return c == nil || c.whole.Load() }
 
 // nudge has Run send soon what is noted.
 func (c *Exchange) nudge() {
@@ -342,7 +349,9 @@ func (c *Exchange) begin(me changes.Me, r changes.Result) error {
 		}
 	}
 	c.last, c.asked = max(c.last, r.Serial), time.Time{}
-	err := c.save(func(s *state) { *s = state{Me: me, Origin: r.Origin, Acknowledged: r.Serial} }, writes...)
+	err := c.save(func(s *state) {
+		*s = state{Me: me, Origin: r.Origin, Acknowledged: r.Serial, Whole: s.Whole}
+	}, writes...)
 	if err == nil {
 		c.waits = 0
 	}

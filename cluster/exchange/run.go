@@ -155,7 +155,11 @@ func (c *Exchange) step(ctx context.Context, me changes.Me, e changes.Engine) (a
 		})
 	}
 	full := len(r.Rows) > 0 && len(r.Rows) == size && r.Rows[size-1].Number <= r.Last
-	err = c.receive(ctx, &r)
+	if err = c.receive(ctx, &r); err == nil && !full && !c.Whole() {
+		if err = c.saved(func(s *state) { s.Whole = true }); err == nil {
+			c.whole.Store(true)
+		}
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.age = unknown
