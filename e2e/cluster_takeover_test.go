@@ -1,9 +1,11 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -123,4 +125,65 @@ func TestAClusterTakesOverByItself(t *testing.T) {
 		return nil
 	})
 	one.submit(t, 1, func(int) (string, []string, string) { return hello("", "anew@last.example") })
+}
+
+// TestAClusterLosesAllDisks: nobody is left to take anything over, and each relay restores its own queue.
+func TestAClusterLosesAllDisks(t *testing.T) {
+	parallel(t)
+	const each = 1500
+	primary, standby := newPair(t)
+	primary.schema(t)
+	const address = "127.31.13.1"
+	port := commonPort(t, address)
+	taken := sink.NewRecorder(sink.Deliveries, 0)
+	mailHost(t, net.JoinHostPort(address, port), sink.Config{Recorder: taken})
+	relays := newMembers(t, []*database{primary, standby}, serveNames(t, sink.MustZone(mxRecords("last", address))), port, "", 2)
+	withCopies(t, relays, "30s")
+	for _, r := range relays {
+		r.start(t)
+	}
+	meet(t, relays)
+	relays[0].mta(t, "pause", "domain", "last.example")
+	eventually(t, patience, func() error {
+		if !strings.Contains(relays[1].mta(t, "rule", "list"), "last.example") {
+			return errors.New("the pause is not known")
+		}
+		return nil
+	})
+	before := make(map[string]string)
+	for n, r := range relays {
+		to := func(i int) string { return fmt.Sprintf("n%d-%d@last.example", n, i) }
+		r.submit(t, each, func(i int) (string, []string, string) { return hello("", to(i)) })
+		for i := range each {
+			before[to(i)] = ""
+		}
+	}
+	for _, r := range relays {
+		r.kill()
+		if err := os.RemoveAll(r.dir + "/data"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out, err := exec.Command("env", append(relays[0].env, binary, "cluster", "rejoin", "--config", relays[0].config, "--dead")...).CombinedOutput()
+	if err == nil {
+		t.Errorf("rejoin takes a directory without the queue: %s", out)
+	}
+	began := time.Now()
+	for _, r := range relays {
+		r.process = start(t, "relay", r.command()...)
+	}
+	for _, r := range relays {
+		eventually(t, 3*time.Minute, func() error {
+			n, err := r.left()
+			if err == nil && n != each {
+				err = fmt.Errorf("%d recipients are in the queue", n)
+			}
+			return err
+		})
+	}
+	t.Logf("all is there after %v", time.Since(began))
+	relays[0].mta(t, "resume", "domain", "last.example")
+	sendAll(t, relays...)
+	noneBounced(t, relays...)
+	cameOnce(t, before, copies(taken))
 }

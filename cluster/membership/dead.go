@@ -90,6 +90,24 @@ func Newest(ctx context.Context, e interface {
 	}
 }
 
+// Forget has the node of a directory that is lost take no part any more, so that an empty one joins anew. It is an
+// error while the node answers.
+func Forget(ctx context.Context, e interface {
+	View(context.Context) (postgres.View, error)
+	Fence(ctx context.Context, node uint16, incarnation uint64, dead bool) error
+}, node uint16,
+) error {
+	view, err := e.View(ctx)
+	if err != nil {
+		return err
+	}
+	row := find(view, node)
+	if row == nil || row.Forgotten {
+		return nil
+	}
+	return e.Fence(ctx, node, row.Incarnation, false)
+}
+
 func damaged(path string, err error) error {
 	return final{Refusal(fmt.Sprintf("%s: %v; 'mta cluster rejoin' has this relay join anew", path, err))}
 }

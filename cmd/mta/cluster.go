@@ -238,6 +238,9 @@ func (c *cli) rejoin(ctx context.Context, cfg *config.Config, e *postgres.Engine
 	if err := datadir.MayRejoin(cfg); err != nil {
 		return err
 	}
+	if err := replica.Elsewhere(ctx, e, replica.MarkOf(cfg), o.number); err != nil {
+		return err
+	}
 	who, would := fmt.Sprintf("node %d", o.number), false
 	if o.known {
 		var m postgres.Member

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"time"
 
 	"example.org/mta/cluster/postgres"
@@ -93,6 +94,26 @@ func End(ctx context.Context, c Config) error {
 	}
 	c.Log.Info("the queue has no copy in the database of the cluster any more")
 	return os.Remove(c.Mark)
+}
+
+// Elsewhere is a Refusal if the database has a queue of a node, and the directory of the mark nothing of it.
+func Elsewhere(ctx context.Context, e Engine, mark string, node uint16) error {
+	m, err := readMark(mark)
+	if err != nil || m.Next != 0 {
+		return err
+	}
+	all, err := e.Logs(ctx)
+	if postgres.Unfit(err) { // the schema is older than logs
+		return nil
+	}
+	for _, l := range all {
+		if l.Node == node && l.Sealed == 0 && !l.Empty {
+			return Refusal(fmt.Sprintf("the database has the queue of node %d, and %s nothing of it: start the relay "+
+				"with an empty data_dir, which restores it, or give 'mta cluster takeover %d' at another node first",
+				node, filepath.Dir(mark), node))
+		}
+	}
+	return err
 }
 
 // Abandon ends the logs of a node, which goes on without them: its queue is to have no copy, was changed, or is older.

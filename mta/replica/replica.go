@@ -65,11 +65,13 @@ type Config struct {
 	Clock  func() time.Duration // goes on while the machine sleeps; nil: one that does not
 	// Fit returns, by the database, whether the node was forgotten, and why the directory is not its newest. Nil: it
 	// was, and the directory is.
-	Fit   func(context.Context) (forgotten bool, err error)
-	Aside string   // the folder of a queue whose mail another node has taken over
-	Files []string // what is kept of the node, and goes there, too
-	Now   func() time.Time
-	Log   *slog.Logger
+	Fit func(context.Context) (forgotten bool, err error)
+	// Forget has the node of a lost directory take no part any more. It is an error while that answers.
+	Forget func(context.Context) error
+	Aside  string   // the folder of a queue whose mail another node has taken over
+	Files  []string // what is kept of the node, and goes there, too
+	Now    func() time.Time
+	Log    *slog.Logger
 	// After how long in silence another node takes the queue over by itself. 0: none does.
 	Takeover time.Duration
 }
@@ -101,6 +103,9 @@ func Open(ctx context.Context, c Config) (r *Replica, err error) {
 		}
 	}()
 	if r.lock, err = c.lock(); err != nil {
+		return r, err
+	}
+	if err = c.regain(ctx); err != nil {
 		return r, err
 	}
 	if r.log, err = c.open(ctx); err != nil {
@@ -307,7 +312,7 @@ func (c *Config) open(ctx context.Context) (*spool.Log, error) {
 		}
 	}
 	var l *spool.Log
-	err = c.retry(ctx, "the queue waits for the database of the cluster, which has its copy", func() (err error) {
+	err = c.retry(ctx, awaits, func() (err error) {
 		if _, err = c.fits(ctx); err == nil {
 			l, err = spool.Open(ctx, c.Engine, spool.Claim{Node: c.Node, Log: m.Log, Session: m.Session, Next: m.Next,
 				Zone: c.Zone})
@@ -326,6 +331,8 @@ func (c *Config) open(ctx context.Context) (*spool.Log, error) {
 	m = mark{l.Opened().Log, m.Next, m.Next}
 	return l, smallfile.WriteObject(c.Mark, 0o600, &m)
 }
+
+const awaits = "the queue waits for the database of the cluster, which has its copy"
 
 // retry repeats what fails, unless that is final, and logs now and then what waits.
 func (c *Config) retry(ctx context.Context, what string, do func() error) error {
@@ -398,6 +405,7 @@ func Of(ctx context.Context, cfg *config.Config, fs vfs.FS, now func() time.Time
 		return nil, err
 	}
 	c.Engine, c.Fit = e, func(ctx context.Context) (bool, error) { return membership.Newest(ctx, e, k.Path, c.Node) }
+	c.Forget = func(ctx context.Context) error { return membership.Forget(ctx, e, c.Node) }
 	if c.Clock, _, err = node.Boot(); err != nil {
 		return nil, err
 	}

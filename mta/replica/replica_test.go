@@ -132,7 +132,7 @@ func (w *world) slog() *slog.Logger { return slog.New(slog.NewTextHandler(w, nil
 
 func (w *world) config() Config {
 	return Config{Dir: w.dir + "/queue", Mark: w.dir + "/mark", Node: 1, Engine: w.use(), Now: time.Now, Log: w.slog(),
-		Aside: w.dir + "/superseded", Files: []string{w.dir + "/cluster", w.dir + "/cluster-moving"}}
+		Forget: func(context.Context) error { return nil }, Aside: w.dir + "/superseded", Files: []string{w.dir + "/cluster", w.dir + "/cluster-moving"}}
 }
 
 // sealed has node 2 seal the newest log.
@@ -1097,6 +1097,134 @@ func TestASupersededNodeWaits(t *testing.T) {
 		if took, said := time.Since(began), w.said("node 2 has sealed log 1, and not forgotten this node yet"); took != time.Minute || said != 6 {
 			w.Errorf("it goes on after %s, and has said %d times that it waits", took, said)
 		}
+		w.ok(r.Close())
+	})
+}
+
+// TestAnEmptyDirectory goes on with what its log has, once nobody can write to that, and nobody has taken it over.
+func TestAnEmptyDirectory(t *testing.T) {
+	starts := func(w *world) (r *Replica, took time.Duration, forgot int) {
+		w.Helper()
+		c := w.config()
+		c.Forget = func(context.Context) error {
+			if forgot++; forgot < 3 {
+				return errors.New("it answers")
+			}
+			return nil
+		}
+		c.Fit = func(context.Context) (bool, error) { return forgot >= 3, nil }
+		began := time.Now()
+		r, err := Open(w.Context(), c)
+		w.ok(err)
+		return r, time.Since(began), forgot
+	}
+	lost := func(w *world) {
+		w.Helper()
+		w.ok(errors.Join(os.RemoveAll(w.dir+"/queue"), os.Remove(w.dir+"/mark")))
+	}
+	within(t, func(w *world) {
+		r := w.start()
+		w.ok(w.write(r, "1"))
+		old := w.mark()
+		time.AfterFunc(time.Minute, func() { r.Close() }) // which writes until then
+		time.Sleep(time.Second)
+		lost(w)
+		elsewhere := func(words string) {
+			w.Helper()
+			err := Elsewhere(w.Context(), used{w}, w.dir+"/mark", 1)
+			if words == "" {
+				w.ok(err)
+			} else {
+				w.notTaken(err, words)
+			}
+		}
+		elsewhere("the database has the queue of node 1, and " + w.dir + " nothing of it")
+		r, took, forgot := starts(w)
+		elsewhere("")
+		if took < 149*time.Second || took > 152*time.Second || forgot != 3 {
+			w.Errorf("it goes on after %s, and is forgotten by the attempt %d", took, forgot)
+		}
+		w.has(w.dir+"/queue", "1")
+		w.ok(w.write(r, "2"))
+		w.ok(r.Close())
+		if is := w.logs(); len(is) != 1 || is[0].Sealed != 0 {
+			w.Errorf("the logs are %+v", is)
+		}
+		w.ok(os.WriteFile(w.dir+"/mark", []byte(old), 0o600)) // the disk was not lost
+		w.refused("has opened log 1 of node 1's queue after")
+	})
+	within(t, func(w *world) { // another node is first
+		r := w.start()
+		w.ok(w.write(r, "1"))
+		w.ok(r.Close())
+		lost(w)
+		time.AfterFunc(time.Minute, w.sealed)
+		r, _, _ = starts(w)
+		w.has(w.dir + "/queue")
+		w.ok(w.write(r, "2"))
+		w.ok(r.Close())
+		if is := w.logs(); len(is) != 2 || is[0].Sealed != 2 || is[1].Sealed != 0 {
+			w.Errorf("the logs are %+v", is)
+		}
+	})
+	within(t, func(w *world) { // another node has it, and dies before it has forgotten this one
+		r := w.start()
+		w.ok(w.write(r, "1"))
+		w.ok(r.Close())
+		w.sealed()
+		lost(w)
+		r, took, _ := starts(w)
+		if took < 90*time.Second {
+			w.Errorf("it begins anew after %s", took)
+		}
+		w.has(w.dir + "/queue")
+		w.ok(r.Close())
+	})
+	within(t, func(w *world) { // the mail of the log has moved, and the node has joined anew since, without a copy
+		r := w.start()
+		w.ok(r.Close())
+		w.sealed()
+		w.ok(w.taker(2).Discard(w.Context(), 1, 1))
+		lost(w)
+		if r, took, forgot := starts(w); took != 0 || forgot != 0 {
+			w.Errorf("it begins anew after %s, and forgets the node", took)
+		} else {
+			w.ok(r.Close())
+		}
+	})
+	for _, there := range []string{"cluster", "queue/1"} { // it is not empty
+		within(t, func(w *world) {
+			r := w.start()
+			w.ok(w.write(r, "1"))
+			w.ok(r.Close())
+			w.ok(os.Remove(w.dir + "/mark"))
+			if there == "cluster" {
+				w.ok(os.Remove(w.dir + "/queue/1"))
+				w.ok(os.WriteFile(w.dir+"/cluster", nil, 0o600))
+			}
+			w.refused("was written with another directory than this one")
+		})
+	}
+}
+
+// TestATakerThatEndsForGood keeps nobody from starting: the node goes on with an empty queue, and takes over its own log.
+func TestATakerThatEndsForGood(t *testing.T) {
+	within(t, func(w *world) {
+		r := w.start()
+		w.ok(w.write(r, "1"))
+		w.ok(r.Close())
+		w.sealed()
+		forgotten := false
+		c := w.config()
+		c.Fit = func(context.Context) (bool, error) { return forgotten, nil }
+		c.Forget = func(context.Context) error { forgotten = true; return nil }
+		began := time.Now()
+		r, err := Open(w.Context(), c)
+		w.ok(err)
+		if took := time.Since(began); took != silent+sole || !forgotten {
+			w.Errorf("it goes on after %s", took)
+		}
+		w.has(w.dir + "/queue")
 		w.ok(r.Close())
 	})
 }

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"example.org/mta/cluster/spool"
@@ -17,32 +16,14 @@ import (
 
 // supersede sets the queue of the directory aside, if err is that another node has its mail, and returns nil: the next
 // open begins an empty one with a log of its own. Else it returns why not. What is kept of the node goes along, so that
-// it joins anew; it waits until the other one has forgotten it.
+// it joins anew.
 func (c *Config) supersede(ctx context.Context, err error) error {
 	taken := (*spool.Taken)(nil)
 	if !errors.As(err, &taken) || taken.Is.Session < taken.Session || taken.Is.Sealed == 0 ||
 		taken.Is.Sealed == c.Node {
 		return err
 	}
-	refused := err
-	err = c.retry(ctx, "the start waits for the node that has taken over the mail of this one", func() error {
-		all, err := c.Engine.Logs(ctx)
-		if err == nil && !slices.ContainsFunc(all, func(l spool.Status) bool {
-			return l.Log == taken.Log && l.Node == c.Node
-		}) { // the database of another cluster
-			err = refused
-		}
-		forgotten := false
-		if err == nil {
-			forgotten, err = c.fits(ctx)
-		}
-		if err == nil && !forgotten {
-			err = fmt.Errorf("node %d has sealed log %d, and not forgotten this node yet: 'mta cluster takeover %d' "+
-				"there goes on; if it finds no copy, 'mta cluster forget %[3]d'", taken.Is.Sealed, taken.Log, c.Node)
-		}
-		return err
-	})
-	if err != nil {
+	if _, err := c.await(ctx, taken.Log, err); err != nil {
 		return err
 	}
 	dir := filepath.Join(c.Aside, fmt.Sprintf("log-%d", taken.Log))
