@@ -35,8 +35,8 @@ type world struct {
 	*testing.T
 	spooltest.Memory
 	dir  string
-	ago  float64 // of all logs
-	open int     // uses of the database
+	ago  float64      // of all logs
+	open atomic.Int32 // uses of the database
 
 	mu    sync.Mutex // guards what follows
 	log   bytes.Buffer
@@ -51,8 +51,9 @@ func within(t *testing.T, f func(*world)) {
 	bubble.Test(t, func(t *testing.T) {
 		w := &world{T: t, dir: dir, ago: 3600}
 		w.Outage = w.outage
-		if f(w); w.open != 0 {
-			t.Errorf("the database is still open %d times", w.open)
+		f(w)
+		if n := w.open.Load(); n != 0 {
+			t.Errorf("the database is still open %d times", n)
 		}
 	})
 }
@@ -76,7 +77,7 @@ func (w *world) fail(f func(after bool) error) {
 // used is a use of the database.
 type used struct{ *world }
 
-func (u used) Close() { u.world.open-- }
+func (u used) Close() { u.world.open.Add(-1) }
 
 func (w *world) Logs(ctx context.Context) ([]spool.Status, error) {
 	all, err := w.Memory.Logs(ctx)
@@ -112,7 +113,7 @@ func (w *world) begins() {
 }
 
 func (w *world) use() Engine {
-	w.open++
+	w.open.Add(1)
 	return used{w}
 }
 
@@ -1123,10 +1124,10 @@ func TestAnEmptyDirectory(t *testing.T) {
 		w.ok(errors.Join(os.RemoveAll(w.dir+"/queue"), os.Remove(w.dir+"/mark")))
 	}
 	within(t, func(w *world) {
-		r := w.start()
-		w.ok(w.write(r, "1"))
+		first := w.start()
+		w.ok(w.write(first, "1"))
 		old := w.mark()
-		time.AfterFunc(time.Minute, func() { r.Close() }) // which writes until then
+		time.AfterFunc(time.Minute, func() { first.Close() }) // which writes until then
 		time.Sleep(time.Second)
 		lost(w)
 		elsewhere := func(words string) {
